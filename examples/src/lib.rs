@@ -8,15 +8,19 @@
 //! 5. [`tags`]: a kind that is known only at run time.
 //! 6. [`certificates`]: a kind that might not be installed, and several replicas.
 //! 7. [`guards`]: a kind that is known only at run time and might not be installed, with a finalizer and events.
+//! 8. [`memcached`] and [`cron_job`]: the tutorials of kubebuilder.
 
 #![allow(
+    clippy::exhaustive_enums,
     clippy::exhaustive_structs,
     reason = "no crate depends on the examples, and tutorials read better without it"
 )]
 
 pub mod certificates;
+pub mod cron_job;
 pub mod guards;
 pub mod handlers;
+pub mod memcached;
 pub mod mirror;
 pub mod replicate;
 pub mod tags;

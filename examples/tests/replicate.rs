@@ -42,7 +42,7 @@ async fn set(client: &Client, key: &ObjectKey, value: &str) {
     client.patch::<Secret>(key, &patch).await.unwrap();
 }
 
-// R41, R73
+// R41
 #[steersman_testing::test]
 async fn copies_follow_changes_and_deletions_and_foreign_secrets_are_left_alone(fixture: Fixture) {
     let server = fixture.own_server(OwnServerOptions::default()).await;

@@ -234,8 +234,24 @@ pub(crate) struct Admit {
     /// The requested resource in its other versions and groups.
     pub(crate) equivalents: Vec<Target>,
     pub(crate) hooks: Arc<[Arc<Hook>]>,
-    /// The keys of the hooks that [`Phase::Reinvoke`] calls again.
-    pub(crate) only: Vec<String>,
+    /// The rounds before this one.
+    pub(crate) calls: Calls,
+}
+
+/// The hooks with `reinvocationPolicy: IfNeeded` that were called, by key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Calls {
+    /// Those that were called before a later hook or plugin changed the object.
+    pub(crate) outdated: Vec<String>,
+    /// Those after which nothing changed the object.
+    pub(crate) current: Vec<String>,
+}
+
+impl Calls {
+    /// Notes that the object changed.
+    pub(crate) fn outdate(&mut self) {
+        self.outdated.append(&mut self.current);
+    }
 }
 
 /// A phase of admission.
@@ -253,10 +269,7 @@ pub(crate) struct Outcome {
     /// The object that mutating hooks changed, in the stored form.
     pub(crate) object: Option<Object>,
     pub(crate) warnings: Vec<String>,
-    /// The keys of reinvocable hooks that were called before a later hook changed the object.
-    pub(crate) reinvoke: Vec<String>,
-    /// The keys of reinvocable hooks after which no hook changed the object.
-    pub(crate) invoked: Vec<String>,
+    pub(crate) calls: Calls,
     pub(crate) verdict: Result<()>,
 }
 
@@ -265,8 +278,7 @@ impl Default for Outcome {
         Self {
             object: None,
             warnings: Vec::new(),
-            reinvoke: Vec::new(),
-            invoked: Vec::new(),
+            calls: Calls::default(),
             verdict: Ok(()),
         }
     }
@@ -381,7 +393,7 @@ pub(crate) fn mutate(
     write: Write<'_>,
     plugins: impl FnOnce(&mut Context<'_>, &mut Object) -> Result<()>,
 ) -> Result<Option<Object>> {
-    let Some(first) = run(cx, Phase::Mutate, write, Vec::new())? else {
+    let Some(first) = run(cx, Phase::Mutate, write, Calls::default())? else {
         return Ok(None);
     };
     let Some(changed) = first.object else {
@@ -389,25 +401,25 @@ pub(crate) fn mutate(
     };
     let mut object = changed.clone();
     plugins(cx, &mut object)?;
-    let mut again = first.reinvoke;
+    let mut calls = first.calls;
     if object != changed {
-        again.extend(first.invoked);
+        calls.outdate();
     }
-    if again.is_empty() {
+    if calls.outdated.is_empty() {
         return Ok(Some(object));
     }
     let write = Write {
         object: Some(&object),
         ..write
     };
-    let second = run(cx, Phase::Reinvoke, write, again)?;
+    let second = run(cx, Phase::Reinvoke, write, calls)?;
     Ok(second.and_then(|second| second.object).or(Some(object)))
 }
 
 /// Runs the validating phase on a valid object: policies, which need no network, and then the hooks.
 pub(crate) fn validate(cx: &mut Context<'_>, write: Write<'_>) -> Result<()> {
     crate::policy::check(cx, write)?;
-    run(cx, Phase::Validate, write, Vec::new()).map(|_| ())
+    run(cx, Phase::Validate, write, Calls::default()).map(|_| ())
 }
 
 /// Runs all phases on an object that is not stored in this form, such as a Scale or a Binding. Returns the object as the
@@ -436,7 +448,7 @@ pub(crate) fn is_waiting(cx: &Context<'_>) -> bool {
 }
 
 /// Returns the outcome of a phase, or stops the handler until there is one.
-fn run(cx: &mut Context<'_>, phase: Phase, write: Write<'_>, only: Vec<String>) -> Result<Option<Outcome>> {
+fn run(cx: &mut Context<'_>, phase: Phase, write: Write<'_>, calls: Calls) -> Result<Option<Outcome>> {
     let hooks = match phase {
         Phase::Mutate | Phase::Reinvoke => &cx.state.hooks.mutating,
         Phase::Validate => &cx.state.hooks.validating,
@@ -467,7 +479,7 @@ fn run(cx: &mut Context<'_>, phase: Phase, write: Write<'_>, only: Vec<String>) 
         namespace,
         equivalents,
         hooks,
-        only,
+        calls,
     };
     if let Some(admission) = &mut cx.admission {
         admission.progress.pending = Some(Task::Admit(task));

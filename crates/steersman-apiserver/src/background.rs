@@ -20,6 +20,7 @@ use std::sync::Arc;
 use crate::{
     admission, apiservice, crd,
     handler::update::finalizers,
+    policy,
     resource::Resource,
     state::Context,
     store::{StorageId, Stored},
@@ -46,6 +47,8 @@ pub(crate) enum Work {
     Quota(String),
     /// A terminating claim or volume may no longer be in use.
     Protected(StorageId, Arc<str>),
+    /// An admission policy was written.
+    Policy(String),
     /// A workload or one of its parts was written, or its timer expired.
     Workload(StorageId, Arc<str>),
 }
@@ -64,6 +67,7 @@ pub(crate) fn step(cx: &mut Context<'_>) -> bool {
         Work::Gone(uid) => collect::gone(cx, &uid),
         Work::Protected(storage, key) => protection::advance(cx, storage, &key),
         Work::Quota(namespace) => quota::recount(cx, &namespace),
+        Work::Policy(name) => policy::type_check::advance(cx, &name),
         Work::Workload(storage, key) => workloads::advance(cx, storage, &key),
     }
     true
@@ -90,6 +94,10 @@ pub(crate) fn after_write(cx: &mut Context<'_>, resource: &Arc<Resource>, key: &
         push(cx, Work::Definition(key.to_owned()));
     } else if resource.is("apiregistration.k8s.io", "apiservices") {
         push(cx, Work::ApiService(key.to_owned()));
+    } else if resource.is("admissionregistration.k8s.io", "validatingadmissionpolicies")
+        && cx.state.settings.policy_status
+    {
+        push(cx, Work::Policy(key.to_owned()));
     } else if resource.is("", "namespaces") && deleting && cx.state.settings.namespace_deletion {
         push(cx, Work::Namespace(key.to_owned()));
     }

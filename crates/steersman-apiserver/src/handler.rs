@@ -157,7 +157,9 @@ impl ListContent {
     /// # Errors
     /// Returns the failure of the webhook.
     pub(crate) async fn convert(&mut self, server: &Arc<Inner>) -> Result<()> {
-        self.items = self.representation.convert(server, &self.items).await?;
+        if self.representation.is_by_webhook() {
+            self.items = self.representation.convert(server, &self.items).await?;
+        }
         Ok(())
     }
 }

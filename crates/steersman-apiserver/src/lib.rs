@@ -19,7 +19,8 @@
 //!
 //! # Design
 //! The server parses a request ([`Service`]), authenticates its sender and injects faults. It then handles the request
-//! under one lock, and never waits while it holds the lock. A write passes decoding with defaults, field ownership,
+//! under one lock, and never waits while it holds the lock. A request that needs a webhook stops, releases the lock, calls
+//! the webhook and is handled again with the answer. A write passes decoding with defaults, field ownership,
 //! admission, validation and the ordered log. A watch replays that log. The description of a kind (names, versions,
 //! schema, the few kind-specific rules) is data: generated rows for built-in kinds, CRDs for custom kinds. Both use one
 //! code path. Controller work, such as garbage collection, is a queue that the server drains after each request, or step

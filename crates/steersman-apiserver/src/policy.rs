@@ -15,6 +15,7 @@ pub(crate) mod authorization;
 pub(crate) mod compiled;
 pub(crate) mod matching;
 mod params;
+pub(crate) mod type_check;
 pub(crate) mod verdict;
 
 use std::sync::Arc;

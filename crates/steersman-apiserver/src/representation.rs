@@ -65,7 +65,7 @@ impl Representation {
         self.by_webhook
     }
 
-    /// Converts stored objects by the conversion webhook of their kind, if it has one.
+    /// Converts stored objects by the conversion webhook of their kind.
     ///
     /// # Errors
     /// Returns the failure of the webhook.
@@ -74,9 +74,6 @@ impl Representation {
         server: &Arc<Inner>,
         items: &[Arc<Stored>],
     ) -> Result<Vec<Arc<Stored>>> {
-        if !self.by_webhook {
-            return Ok(items.to_vec());
-        }
         convert_all(server, &self.resource, self.version, items).await
     }
 

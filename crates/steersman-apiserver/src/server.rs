@@ -154,6 +154,7 @@ impl Default for Builder {
                 garbage_collection: true,
                 namespace_deletion: true,
                 quota_usage: true,
+                policy_status: true,
                 webhooks: true,
                 immediate: true,
             },
@@ -212,6 +213,13 @@ impl Builder {
     /// true. If disabled, quotas limit nothing until a client writes their status.
     pub fn quota_usage(mut self, on: bool) -> Self {
         self.settings.quota_usage = on;
+        self
+    }
+
+    /// Enables the controller that checks the types in admission policies and writes its warnings into their status.
+    /// Default: true.
+    pub fn policy_status(mut self, on: bool) -> Self {
+        self.settings.policy_status = on;
         self
     }
 

@@ -27,6 +27,7 @@ pub(crate) struct Settings {
     pub(crate) garbage_collection: bool,
     pub(crate) namespace_deletion: bool,
     pub(crate) quota_usage: bool,
+    pub(crate) policy_status: bool,
     /// Webhook configurations take effect.
     pub(crate) webhooks: bool,
     /// Background work runs with the write that causes it.

@@ -140,7 +140,7 @@ impl Client {
         match select(call, deadline).await {
             Either::Left((result, _)) => {
                 let response = result.map_err(failed)?;
-                answer::decode(response)
+                answer::decode(&response)
             }
             Either::Right(_) => Err(failed("context deadline exceeded".to_owned())),
         }

@@ -19,6 +19,7 @@ use harness::{
     Answer, Raw,
     conversation::{Ranks, comparable, steps, substitute},
     server_without_controllers,
+    webhooks::Webhooks,
 };
 use serde_json::{Value, json};
 use steersman_apiserver::ApiServer;
@@ -111,7 +112,8 @@ async fn hold(name: &str, server: &Server) {
             } else {
                 (&ranks, &expected_ranks)
             };
-            let (wanted, actual) = (masked(expected, expected_ranks), masked(actual, ranks));
+            let wanted = masked(expected, expected_ranks, step.is_ordered);
+            let actual = masked(actual, ranks, step.is_ordered);
             (actual != wanted).then(|| difference(&step.title, &wanted, &actual))
         })
         .collect();
@@ -128,6 +130,7 @@ async fn hold(name: &str, server: &Server) {
 async fn answers(name: &str, server: &Server) -> Vec<Value> {
     let mut bodies: Vec<(String, String)> = Vec::new();
     let mut answers = Vec::new();
+    let mut calls_webhooks = false;
     for step in steps(&read(name, "http")) {
         if server.is_real() {
             tokio::time::sleep(step.wait).await;
@@ -135,11 +138,14 @@ async fn answers(name: &str, server: &Server) -> Vec<Value> {
                 harness::next_second().await;
             }
         }
+        let webhooks = step.body.contains("{{webhooks}}").then(Webhooks::get);
+        let body = webhooks.map_or_else(|| step.body.clone(), |webhooks| webhooks.fill(&step.body));
+        calls_webhooks |= webhooks.is_some();
         let mut raw = Raw::new(&step.method, &substitute(&step.path, &bodies));
         for (name, value) in &step.headers {
             raw = raw.header(name, value);
         }
-        let raw = raw.body(&substitute(&step.body, &bodies));
+        let raw = raw.body(&substitute(&body, &bodies));
         let token = substitute(&step.token, &bodies);
         let answer = server.send(&step.user, &token, raw).await;
         let mut headers: Vec<Value> = ["content-type", "retry-after", "warning"]
@@ -153,7 +159,10 @@ async fn answers(name: &str, server: &Server) -> Vec<Value> {
             .collect();
         headers.sort_by_key(ToString::to_string);
         // The address of the machine is nobody's business.
-        let body = harness::without_address(&answer.body);
+        let mut body = harness::without_address(&answer.body);
+        if calls_webhooks {
+            body = Webhooks::get().mask(&body);
+        }
         answers.push(json!({"title": step.title, "code": answer.code, "headers": headers, "body": body}));
         bodies.push((step.title, answer.body));
     }
@@ -161,10 +170,10 @@ async fn answers(name: &str, server: &Server) -> Vec<Value> {
 }
 
 /// An answer without what differs between two servers.
-fn masked(answer: &Value, ranks: &Ranks) -> Value {
+fn masked(answer: &Value, ranks: &Ranks, is_ordered: bool) -> Value {
     let mut headers = answer["headers"].as_array().cloned().unwrap_or_default();
     headers.sort_by_key(ToString::to_string);
-    let body = comparable(answer["body"].as_str().unwrap_or_default(), ranks);
+    let body = comparable(answer["body"].as_str().unwrap_or_default(), ranks, is_ordered);
     json!({"code": answer["code"], "headers": headers, "body": body})
 }
 
@@ -184,7 +193,7 @@ fn difference(title: &str, wanted: &Value, actual: &Value) -> String {
 }
 
 macro_rules! conversations {
-    ($($name:ident)*) => {
+    ($($name:ident)*; with webhooks: $($slow:ident)*) => {
         $(
             mod $name {
                 use super::*;
@@ -206,7 +215,27 @@ macro_rules! conversations {
             }
         )*
 
-        const NAMES: &[&str] = &[$(stringify!($name)),*];
+        $(
+            mod $slow {
+                use super::*;
+
+                // Calls of webhooks take time, so the clock is not paused.
+                #[tokio::test]
+                async fn on_embedded() {
+                    hold(stringify!($slow), &Server::Embedded(Box::new(server_without_controllers()))).await;
+                }
+
+                #[tokio::test]
+                async fn on_real() {
+                    let _turn = TURN.lock().await;
+                    if let Some(server) = Server::real().await {
+                        hold(stringify!($slow), &server).await;
+                    }
+                }
+            }
+        )*
+
+        const NAMES: &[&str] = &[$(stringify!($name)),* $(, stringify!($slow))*];
     };
 }
 
@@ -214,8 +243,9 @@ macro_rules! conversations {
 static TURN: Mutex<()> = Mutex::const_new(());
 
 conversations! {
-    apply builtins creation custom_objects custom_watches default_classes definitions deletion events last_applied limit_ranges limits lists networks objects
-    ownership patches pod_changes pod_security pods priorities quotas reviews routes scales server services settings subresources tables tokens watches workloads
+    apply builtins creation custom_objects custom_watches default_classes definition_errors definitions deletion events impersonation last_applied limit_ranges limits lists networks objects
+    ownership patches plugins pod_changes pod_security pods policies priorities quotas reviews routes scales server services settings subresources suspended_jobs tables tokens watches workloads;
+    with webhooks: admission_selection admission_webhooks conversion_webhooks hostile_webhooks webhook_configurations
 }
 
 #[test]

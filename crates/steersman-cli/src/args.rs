@@ -3,6 +3,7 @@
 
 use std::{
     io::{self, Write},
+    net::SocketAddr,
     path::PathBuf,
 };
 
@@ -87,6 +88,7 @@ the process; Ctrl-C ends it.
 Examples:
   steersman serve --port 6443 --kubeconfig ./kubeconfig
   steersman serve --load crds/ --load samples.yaml --watch
+  steersman serve --service-address default/hooks:443=127.0.0.1:9443
   KUBECONFIG=./kubeconfig kubectl get namespaces")]
 pub(crate) struct Serve {
     /// Port on the loopback address; 0 selects a free port
@@ -104,6 +106,36 @@ pub(crate) struct Serve {
     /// Simulates workloads: Deployments and similar kinds become ready
     #[arg(long)]
     pub(crate) workloads: bool,
+    /// Address at which webhooks reach a Service: NAMESPACE/NAME:PORT=ADDRESS. Can be repeated
+    #[arg(long, value_name = "SERVICE=ADDRESS", value_parser = ServiceAddress::parse)]
+    pub(crate) service_address: Vec<ServiceAddress>,
+}
+
+/// A port of a Service, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServiceAddress {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) port: u16,
+    pub(crate) address: SocketAddr,
+}
+
+impl ServiceAddress {
+    fn parse(text: &str) -> Result<Self, String> {
+        let parts = || {
+            let (service, address) = text.split_once('=')?;
+            let (namespace, service) = service.split_once('/')?;
+            let (name, port) = service.split_once(':')?;
+            Some(Self {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+                port: port.parse().ok()?,
+                address: address.parse().ok()?,
+            })
+        };
+        let example = "default/hooks:443=127.0.0.1:9443";
+        parts().ok_or_else(|| format!("not a Service and its address; write it as `{example}`"))
+    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -39,6 +39,10 @@ async fn serve(options: &Serve) -> Outcome {
     if options.workloads {
         builder = builder.workloads(Workloads::default().nodes(NODES));
     }
+    for service in &options.service_address {
+        let (namespace, name) = (&service.namespace, &service.name);
+        builder = builder.service_address(namespace, name, service.port, service.address);
+    }
     let is_open = Arc::new(AtomicBool::new(false));
     if options.watch {
         let is_open = Arc::clone(&is_open);

@@ -16,7 +16,8 @@
 //! 2. An absent kind costs no requests if the account is allowed to watch both CRDs and APIServices, unless an
 //!    APIService is for its version.
 //! 3. An undetermined presence is [`Unknown`](Presence::Unknown): a failed discovery, a missing part of it, a server
-//!    that does not answer. It is never treated as absence.
+//!    that does not answer. It is never treated as absence. A kind whose CRD could never be decoded is left to
+//!    discovery.
 //! 4. A kind stays present while its CRD is being deleted, until the CRD is removed, because finalizers have to be
 //!    removed.
 //! 5. A CRD that was recreated is another incarnation, even if the kind was never seen absent. If the account is not

@@ -408,6 +408,7 @@ echo mounted
 exec "$@"
 "#;
 
+// R96
 #[cfg(target_os = "linux")]
 #[steersman_testing::test]
 async fn in_a_pod_the_service_account_says_which_cluster_is_meant(fixture: Fixture) {
@@ -505,11 +506,11 @@ async fn informers_in_trouble_ask_again_as_soon_as_the_server_answers_anything(f
     cluster.live().get_required::<Namespace>(&here).await.unwrap();
     let healed = clock.now();
     while !informers.iter().all(|informer| informer.health().synced) {
-        clock.advance(Duration::from_millis(250));
+        // An attempt that was under way fails once more. For a slow machine, time stands still after that. Their back-off is up to a minute.
+        if clock.now().saturating_since(healed) < Duration::from_secs(8) {
+            clock.advance(Duration::from_millis(250));
+        }
         let synced = join_all(informers.iter().map(|informer| informer.synced()));
         _ = tokio::time::timeout(Duration::from_millis(100), synced).await;
     }
-    // The machine may be slow, and time goes on meanwhile. Their back-off is up to a minute.
-    let took = clock.now().saturating_since(healed);
-    assert!(took < Duration::from_secs(15), "{took:?}");
 }

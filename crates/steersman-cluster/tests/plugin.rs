@@ -50,7 +50,6 @@ fn runs(directory: &Path) -> usize {
     runs.lines().count()
 }
 
-// R96
 #[steersman_testing::test]
 async fn a_program_that_gives_credentials_is_run_once_for_a_cluster(fixture: Fixture) {
     let proxy = fixture.proxy().await;

@@ -14,7 +14,7 @@ use kube::{
     api::{DeleteParams, PostParams},
     core::DynamicObject,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use steersman_cache::{Query, ReadError, Resource};
 use steersman_cluster::{Client, Cluster, Error, POLL_EVERY};
 use steersman_core::TestClock;
@@ -447,6 +447,29 @@ async fn discovery_is_asked_at_the_shortest_interval_with_the_tag_of_its_last_an
     is_about(next_question().await, 10);
     drop(quick);
     is_about(next_question().await, 30);
+}
+
+#[steersman_testing::test]
+async fn guarantee_3_a_kind_whose_definition_cannot_be_decoded_is_not_absent(fixture: Fixture) {
+    install(&fixture).await;
+    let proxy = fixture.proxy().await;
+    // The first list of definitions has one of a form that this program does not know.
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let request = http::Request::get(path).body(Vec::new()).unwrap();
+    let mut list: Value =
+        serde_json::from_str(&fixture.client().request_text(request).await.unwrap()).unwrap();
+    let items = list["items"].as_array_mut().unwrap();
+    let of_widgets = |item: &&mut Value| item["metadata"]["name"] == definition_name(&fixture);
+    items.iter_mut().find(of_widgets).unwrap()["spec"]["names"]["plural"] = json!(7);
+    let streamed = Matching::watches().path(path).query("sendInitialEvents=true");
+    let _no_stream = proxy.inject(streamed, Fault::answer(400));
+    let listed = Fault::respond(200, "application/json", list.to_string());
+    let _unknown_form = proxy.inject(Matching::reads().path(path), listed);
+    let cluster = cluster(&fixture, &proxy).await;
+    let mut presence = cluster.presence(&widgets(&fixture), Duration::from_millis(50));
+    let is_present = presence.when(|sighting| sighting.is_present());
+    let found = tokio::time::timeout(Duration::from_secs(20), is_present).await;
+    found.expect("discovery knows that the kind is served");
 }
 
 // D5

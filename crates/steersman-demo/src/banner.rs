@@ -4,19 +4,14 @@
 //! Not every cluster has this kind: while its CRD is missing the controller is dormant, and the rest of the operator is
 //! not affected. Creating or deleting a `Web` triggers the `Banner` of the same name.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{CustomResource, Resource, ResourceExt};
+use kube::{CustomResource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steersman::{prelude::*, runtime::AddError};
+use steersman::{kit::StatusParts, prelude::*, runtime::AddError};
 
-use super::{
-    OPERATOR, Web,
-    condition::{self, Condition, Ready},
-};
+use super::{Ready, Web};
 
 /// Text to show above a page.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -38,21 +33,28 @@ pub struct BannerSpec {
 }
 
 /// Observed state of the banner.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Status, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
 pub struct BannerStatus {
+    /// Generation of the spec that this status is about.
+    pub observed_generation: Option<i64>,
     /// Conditions of the banner.
-    #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
+    pub conditions: Conditions<BannerCondition>,
+}
+
+/// Conditions of the banner. Their summary is `Ready`.
+#[derive(ConditionSet, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BannerCondition {
+    /// The text is in its ConfigMap.
+    Stored,
+    /// The page of a `Web` shows it.
+    Shown,
 }
 
 impl Ready for Banner {
-    fn conditions(&self) -> &[Condition] {
-        self.status.as_ref().map_or(&[], |status| &status.conditions)
-    }
-
     fn is_ready(&self) -> bool {
-        condition::is_ready(self.conditions(), self.metadata.generation)
+        let status = self.status.as_ref();
+        status.is_some_and(|status| status.conditions().is_ready(self.metadata.generation))
     }
 }
 
@@ -66,35 +68,27 @@ pub struct BannerReconciler;
 /// When the manager rejects it.
 pub fn add(manager: &Manager) -> Result<Controller, AddError> {
     Controller::of::<Banner>("banner")
-        .owns::<ConfigMap>()
         .watches(kind::<Web>().optional(), map_metadata(|web| Some(web.key())))
         .when_installed()
         .warm()
-        .add_to(manager, BannerReconciler)
+        .add_to(manager, managed(BannerReconciler))
 }
 
-impl ObjectReconciler<Banner> for BannerReconciler {
-    type Error = BoxError;
+impl KindReconciler for BannerReconciler {
+    type Kind = Banner;
+    type Status = BannerStatus;
+    type Children = (ConfigMap,);
+    type Finalizer = NoCleanup;
 
-    async fn reconcile(&self, banner: Arc<Banner>, cx: Context) -> Result<Action, BoxError> {
-        let client = cx.client().field_manager(OPERATOR).force();
-        client.apply(&text(&banner)?).await?;
-
-        let name = banner.name_any();
-        let key = ObjectKey::new(&banner.namespace().unwrap_or_default(), &name);
-        let ready = match cx.client().get::<Web>(&key).await? {
-            Some(_) => (true, "Shown", format!("the page of {name} has it")),
-            None => (false, "NoWeb", format!("there is no Web named {name}")),
-        };
-        let ready = Condition::ready(ready.0, banner.metadata.generation, ready.1, ready.2);
-        let status = BannerStatus {
-            conditions: vec![ready.since(banner.conditions())],
-        };
-        if banner.status.as_ref() != Some(&status) {
-            let mut applied = Banner::new(&name, banner.spec.clone());
-            applied.metadata.namespace = banner.namespace();
-            applied.status = Some(status);
-            client.apply_status(&applied).await?;
+    async fn reconcile(&self, banner: &Banner, work: &mut Work<Self>) -> Result<Action, BoxError> {
+        work.child(BannerCondition::Stored, text(banner)?).await;
+        let web = work.context().client().get::<Web>(&banner.key()).await?;
+        match web {
+            Some(_) => work.set_true(BannerCondition::Shown),
+            None => {
+                let message = format!("there is no Web named {}", banner.name_any());
+                work.set_false(BannerCondition::Shown, "NoWeb", message);
+            }
         }
         Ok(Action::await_change())
     }
@@ -103,13 +97,7 @@ impl ObjectReconciler<Banner> for BannerReconciler {
 /// Returns the ConfigMap with the text, which the page reads.
 fn text(banner: &Banner) -> Result<ConfigMap, serde_json::Error> {
     serde_json::from_value(json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": format!("{}-banner", banner.name_any()),
-            "namespace": banner.metadata.namespace,
-            "ownerReferences": [banner.controller_owner_ref(&())],
-        },
+        "metadata": {"name": format!("{}-banner", banner.name_any())},
         "data": {"banner.txt": banner.spec.text},
     }))
 }

@@ -3,20 +3,19 @@
 //!
 //! 1. [`web`]: a `Web` has children, and reports its state in conditions.
 //! 2. [`banner`]: a second kind, which depends on the first and might not be installed.
-//! 3. [`condition`]: the status conditions of both.
-//! 4. [`clusters`]: further clusters, which Secrets add and remove.
-//! 5. `examples/src/bin/site.rs`: the program.
+//! 3. [`clusters`]: further clusters, which Secrets add and remove.
+//! 4. `examples/src/bin/site.rs`: the program.
 //!
 //! `cargo run --release -p steersman-cli -- demo` runs it unchanged.
 
 #![allow(
+    clippy::exhaustive_enums,
     clippy::exhaustive_structs,
     reason = "no program depends on its types, and tutorials read better without it"
 )]
 
 pub mod banner;
 pub mod clusters;
-pub mod condition;
 pub mod web;
 
 use kube::CustomResourceExt;
@@ -24,13 +23,17 @@ use steersman::{
     k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1, prelude::*, runtime::AddError,
 };
 
-pub use self::{banner::Banner, condition::Ready, web::Web};
+pub use self::{banner::Banner, web::Web};
 
 /// Name of the lease that the replicas share.
 pub const LEASE: &str = "site-operator";
 
-/// Field manager of the operator.
-const OPERATOR: &str = "site-operator";
+/// Kinds with the condition Ready.
+pub trait Ready {
+    /// Reports whether an object is ready for its current generation. A generation that was not reconciled yet is not
+    /// ready.
+    fn is_ready(&self) -> bool;
+}
 
 /// Returns the CRDs of all kinds.
 #[must_use]

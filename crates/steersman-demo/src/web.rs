@@ -1,26 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A kind with children: each `Web` has a page in a ConfigMap and a Deployment that serves it.
 //!
-//! The reconciler acts on the current state, never on events. It applies its children with server-side apply, which
-//! changes nothing if nothing differs, and writes the status only if it has changed. Changing or deleting a child
-//! triggers the `Web` that owns it.
+//! The reconciler states the children and the status of a `Web`. The kit creates the children, restores them after changes by
+//! others, never touches an object of another owner, and writes the status if it differs. Changing or deleting a child triggers
+//! the `Web` that owns it.
 
-use std::sync::Arc;
-
-use k8s_openapi::{
-    api::{apps::v1::Deployment, core::v1::ConfigMap},
-    apimachinery::pkg::apis::meta::v1::OwnerReference,
-};
-use kube::{CustomResource, Resource, ResourceExt};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use steersman::{prelude::*, runtime::AddError};
+use serde_json::json;
+use steersman::{kit::StatusParts, prelude::*, runtime::AddError};
 
-use super::{
-    OPERATOR,
-    condition::{self, Condition, Ready},
-};
+use super::Ready;
 
 /// Desired web site.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -48,19 +40,24 @@ pub struct WebSpec {
 }
 
 /// Observed state of the web site.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Status, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
 pub struct WebStatus {
     /// Number of ready replicas.
-    #[serde(default)]
     pub ready_replicas: i32,
     /// Generation of the spec that this status is about.
-    #[serde(default)]
-    pub observed_generation: i64,
+    pub observed_generation: Option<i64>,
     /// Conditions of the web site.
-    #[serde(default)]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
-    pub conditions: Vec<Condition>,
+    pub conditions: Conditions<WebCondition>,
+}
+
+/// Conditions of the web site. Their summary is `Ready`.
+#[derive(ConditionSet, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WebCondition {
+    /// The page is in its ConfigMap.
+    Stored,
+    /// All replicas serve the page.
+    Serving,
 }
 
 fn one() -> i32 {
@@ -68,12 +65,9 @@ fn one() -> i32 {
 }
 
 impl Ready for Web {
-    fn conditions(&self) -> &[Condition] {
-        self.status.as_ref().map_or(&[], |status| &status.conditions)
-    }
-
     fn is_ready(&self) -> bool {
-        condition::is_ready(self.conditions(), self.metadata.generation)
+        let status = self.status.as_ref();
+        status.is_some_and(|status| status.conditions().is_ready(self.metadata.generation))
     }
 }
 
@@ -87,60 +81,31 @@ pub struct WebReconciler;
 /// When the manager rejects it.
 pub fn add(manager: &Manager) -> Result<Controller, AddError> {
     Controller::of::<Web>("web")
-        .owns::<ConfigMap>()
-        .owns::<Deployment>()
         .when_installed() // a cluster without the CRD is nothing to complain about
         .on_every_cluster() // now and later
         .warm() // a replica that waits for its turn has seen everything already
         .workers(4)
-        .add_to(manager, WebReconciler)
+        .add_to(manager, managed(WebReconciler))
 }
 
-impl ObjectReconciler<Web> for WebReconciler {
-    type Error = BoxError;
+impl KindReconciler for WebReconciler {
+    type Kind = Web;
+    type Status = WebStatus;
+    type Children = (ConfigMap, Deployment);
+    type Finalizer = NoCleanup;
 
-    async fn reconcile(&self, web: Arc<Web>, cx: Context) -> Result<Action, BoxError> {
-        let client = cx.client().field_manager(OPERATOR).force();
-        client.apply(&page(&web)?).await?;
-        let deployment: Deployment = client.apply(&deployment(&web)?).await?;
-
-        let status = status(&web, &deployment);
-        if web.status.as_ref() != Some(&status) {
-            client.apply_status(&with_status(&web, status)).await?;
-        }
+    async fn reconcile(&self, web: &Web, work: &mut Work<Self>) -> Result<Action, BoxError> {
+        work.child(WebCondition::Stored, page(web)?).await;
+        let deployment = work.child(WebCondition::Serving, deployment(web)?).await;
+        let serving = deployment.and_then(|it| it.status.as_ref()?.ready_replicas);
+        work.status_mut().ready_replicas = serving.unwrap_or(0);
         Ok(Action::await_change())
     }
 }
 
-/// Returns the status of a `Web` with this Deployment.
-fn status(web: &Web, deployment: &Deployment) -> WebStatus {
-    let serving = deployment.status.as_ref();
-    let serving = serving.and_then(|status| status.ready_replicas).unwrap_or(0);
-    let wanted = web.spec.replicas;
-    let is_ready = serving >= wanted;
-    let reason = if is_ready { "Serving" } else { "Starting" };
-    let message = format!("{serving} of {wanted} serve the page");
-    let ready = Condition::ready(is_ready, web.metadata.generation, reason, message);
-    WebStatus {
-        ready_replicas: serving,
-        observed_generation: web.metadata.generation.unwrap_or(0),
-        conditions: vec![ready.since(web.conditions())],
-    }
-}
-
-/// Returns the fields of a `Web` that an apply of its status needs.
-fn with_status(web: &Web, status: WebStatus) -> Web {
-    let mut applied = Web::new(&web.name_any(), web.spec.clone());
-    applied.metadata.namespace = web.namespace();
-    applied.status = Some(status);
-    applied
-}
-
 fn page(web: &Web) -> Result<ConfigMap, serde_json::Error> {
     serde_json::from_value(json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": child(web),
+        "metadata": {"name": web.metadata.name},
         "data": {"index.html": web.spec.page},
     }))
 }
@@ -148,9 +113,7 @@ fn page(web: &Web) -> Result<ConfigMap, serde_json::Error> {
 fn deployment(web: &Web) -> Result<Deployment, serde_json::Error> {
     let labels = json!({"app": web.metadata.name});
     serde_json::from_value(json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": child(web),
+        "metadata": {"name": web.metadata.name},
         "spec": {
             "replicas": web.spec.replicas,
             "selector": {"matchLabels": labels},
@@ -167,14 +130,4 @@ fn deployment(web: &Web) -> Result<Deployment, serde_json::Error> {
             },
         },
     }))
-}
-
-/// Returns the metadata of a child: it has the name of its owner, and is deleted with it.
-fn child(web: &Web) -> Value {
-    let owner: Option<OwnerReference> = web.controller_owner_ref(&());
-    json!({
-        "name": web.metadata.name,
-        "namespace": web.metadata.namespace,
-        "ownerReferences": [owner],
-    })
 }

@@ -1,125 +1,152 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Conditions of a status.
+//! Status conditions: a declared set of them, and a summary that is computed.
+//!
+//! A controller declares its conditions as an enum with `#[derive(ConditionSet)]`, and has them in its status as
+//! [`Conditions<S>`](Conditions). On the wire they are `metav1.Condition`s in a list map with the key `type`, so that several
+//! controllers can own conditions of one object by server-side apply.
+//!
+//! # Guarantees
+//! 1. [`initialise`](Conditions::initialise) sets each declared condition that is missing to `Unknown`, and changes no other.
+//! 2. `lastTransitionTime` changes only when the status of a condition changes. It is the time of the given [`ObservedAt`].
+//! 3. [`summarise`](Conditions::summarise) computes the summary from the declared conditions alone: `False` if one of them is
+//!    bad, otherwise `Unknown` if one is unknown, otherwise `True`. For a negative condition `True` is bad; informational
+//!    conditions do not count. Reason and message are those of the first such condition in order of declaration.
+//! 4. A condition that was not set for the generation that is summarised becomes `Unknown`, with the reason `NotObserved`: it was
+//!    a statement about a former spec. A condition that was set for this generation keeps its value.
+//! 5. Conditions of other controllers are never changed. [`retain_own`](Conditions::retain_own) leaves them out of a
+//!    server-side apply, which thus neither owns nor removes them.
+//! 6. Every condition that is set is valid for metav1: characters that a reason must not have are left out, and too long reasons
+//!    and messages are cut. The limits are 1024 and 32768 characters.
+//! 7. The order of own conditions is the order of declaration after the summary. Two lists with the same conditions are equal in
+//!    any order.
+//! 8. With [`ConditionSet::KSTATUS`], `Reconciling` is `True` while the summary is not `True`, unless the work is
+//!    [stalled](Conditions::set_stalled); then `Stalled` is `True`. Neither exists otherwise.
+//!
+//! # Example
+//! ```
+//! use steersman_kit::{ConditionSet, Conditions, ObservedAt};
+//!
+//! #[derive(ConditionSet, Clone, Copy, Debug)]
+//! enum Cond {
+//!     Available,
+//!     #[condition(negative)]
+//!     Degraded,
+//! }
+//!
+//! let mut conditions = Conditions::<Cond>::default();
+//! let at = ObservedAt::new(Some(1), "2026-01-01T00:00:00Z".parse()?);
+//! conditions.initialise(at);
+//! conditions.set_true(Cond::Available, at);
+//! conditions.set_true(Cond::Degraded, at);
+//! conditions.summarise(at);
+//! assert_eq!(conditions.summary().map(|ready| &*ready.status), Some("False"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
-use std::{borrow::Cow, fmt, marker::PhantomData};
+mod limits;
+mod set;
+mod summary;
+mod wire;
+
+use std::{fmt, marker::PhantomData};
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The conditions that a controller sets: an enum with `#[derive(ConditionSet)]`.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a set of conditions",
-    label = "this must be an enum with `#[derive(ConditionSet)]`",
-    note = "add `#[derive(ConditionSet, Clone, Copy)]` to `{Self}`"
-)]
-pub trait ConditionSet: Copy + Send + Sync + 'static {
-    /// Type of the summary condition; empty for none.
-    const SUMMARY: &'static str;
-    /// All conditions, in order of declaration.
-    const ALL: &'static [Self];
-
-    /// Type of the condition on the wire.
-    fn name(self) -> &'static str;
-
-    /// Returns true if the summary ignores the condition.
-    fn informational(self) -> bool {
-        false
-    }
-
-    /// Returns true if `True` is the bad state.
-    fn negative(self) -> bool {
-        false
-    }
-}
-
-/// Status of a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum ConditionStatus {
-    /// `True`.
-    True,
-    /// `Unknown`.
-    Unknown,
-    /// `False`.
-    False,
-}
-
-impl ConditionStatus {
-    /// The status on the wire.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::True => "True",
-            Self::Unknown => "Unknown",
-            Self::False => "False",
-        }
-    }
-}
+pub use self::set::{ConditionList, ConditionSet, ConditionStatus, NoConditions};
 
 /// Generation and time of an observation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObservedAt {
     generation: Option<i64>,
     time: Timestamp,
 }
 
 impl ObservedAt {
-    /// Creates an observation of an object at this generation.
+    /// Creates an observation of an object at this generation. The time is cut to seconds, as it is on the wire.
     #[must_use]
     pub fn new(generation: Option<i64>, time: Timestamp) -> Self {
+        let time = Timestamp::from_second(time.as_second()).unwrap_or(time);
         Self { generation, time }
     }
 
-    /// The observed generation.
+    /// The observed generation. `None` for kinds without generations, such as ConfigMaps.
     #[must_use]
     pub fn generation(&self) -> Option<i64> {
         self.generation
     }
 
-    /// The time of the observation.
+    /// The time of the observation, in whole seconds.
     #[must_use]
     pub fn time(&self) -> Timestamp {
         self.time
     }
 }
 
-/// The conditions of a status, as metav1 conditions on the wire.
+/// The conditions of a status: those of the set `S`, and those of other controllers.
+///
+/// See the documentation of [`ConditionSet`] for the declaration of a set.
 pub struct Conditions<S> {
     list: Vec<Condition>,
+    /// Reason and message of [`set_stalled`](Self::set_stalled); not on the wire.
+    stalled: Option<(String, String)>,
     set: PhantomData<fn() -> S>,
 }
 
 impl<S> Conditions<S> {
-    /// All conditions.
+    /// Returns all conditions, those of other controllers included.
     pub fn iter(&self) -> impl Iterator<Item = &Condition> {
         self.list.iter()
     }
 
-    /// Returns the condition of this type.
+    /// Returns the condition of this type, which can be one of another controller.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&Condition> {
         self.list.iter().find(|condition| condition.type_ == name)
     }
+
+    fn with(list: Vec<Condition>) -> Self {
+        Self {
+            list,
+            stalled: None,
+            set: PhantomData,
+        }
+    }
 }
 
 impl<S: ConditionSet> Conditions<S> {
-    /// Returns a condition.
+    /// Returns a condition; `None` before [`initialise`](Self::initialise).
     #[must_use]
     pub fn get(&self, condition: S) -> Option<&Condition> {
         self.named(condition.name())
     }
 
-    /// Returns the summary condition.
+    /// Returns the status of a condition; `Unknown` if it is missing.
+    #[must_use]
+    pub fn status(&self, condition: S) -> ConditionStatus {
+        self.get(condition).map_or(ConditionStatus::Unknown, |found| {
+            ConditionStatus::of(&found.status)
+        })
+    }
+
+    /// Returns the summary condition; `None` before the first [`summarise`](Self::summarise), or if the set has no summary.
     #[must_use]
     pub fn summary(&self) -> Option<&Condition> {
-        self.named(S::SUMMARY)
+        self.named(S::SUMMARY).filter(|_| !S::SUMMARY.is_empty())
+    }
+
+    /// Returns true if the summary is `True` for this generation. The summary of a former generation does not count.
+    #[must_use]
+    pub fn is_ready(&self, generation: Option<i64>) -> bool {
+        self.summary()
+            .is_some_and(|summary| summary.status == "True" && summary.observed_generation == generation)
     }
 
     /// Sets a condition. Its transition time changes only with its status.
+    ///
+    /// `reason` is a word in CamelCase. Other characters are left out; an empty reason becomes `Unspecified`.
     pub fn set(
         &mut self,
         condition: S,
@@ -133,7 +160,9 @@ impl<S: ConditionSet> Conditions<S> {
 
     /// Sets a condition to `True`, with its name as the reason.
     pub fn set_true(&mut self, condition: S, at: ObservedAt) {
-        self.set(condition, ConditionStatus::True, condition.name(), "", at);
+        let name = condition.name();
+        let word = name.rsplit('/').next().unwrap_or(name);
+        self.set(condition, ConditionStatus::True, word, "", at);
     }
 
     /// Sets a condition to `False`.
@@ -146,46 +175,22 @@ impl<S: ConditionSet> Conditions<S> {
         self.set(condition, ConditionStatus::Unknown, reason, message, at);
     }
 
-    /// Sets the conditions that are not set to `Unknown`, and removes conditions that are not of this set.
+    /// Sets the declared conditions that are missing to `Unknown`, with the reason `Pending`. The others keep their values.
     pub fn initialise(&mut self, at: ObservedAt) {
-        let is_ours = |name: &str| name == S::SUMMARY || S::ALL.iter().any(|one| one.name() == name);
-        self.list.retain(|condition| is_ours(&condition.type_));
         for condition in S::ALL {
             if self.get(*condition).is_none() {
-                self.set_unknown(*condition, "Pending", "", at);
+                self.set_unknown(*condition, "Pending", "not reconciled yet", at);
             }
         }
     }
 
-    /// Computes the summary condition: `False` before `Unknown` before `True`.
-    pub fn summarise(&mut self, at: ObservedAt) {
-        if S::SUMMARY.is_empty() {
-            return;
-        }
-        let mut worst: Option<(ConditionStatus, String, String)> = None;
-        for condition in S::ALL.iter().filter(|condition| !condition.informational()) {
-            let Some(found) = self.get(*condition) else {
-                continue;
-            };
-            let bad = if condition.negative() { "True" } else { "False" };
-            let status = match &*found.status {
-                status if status == bad => ConditionStatus::False,
-                "Unknown" => ConditionStatus::Unknown,
-                _ => continue,
-            };
-            if worst.as_ref().is_none_or(|(worst, ..)| *worst < status) {
-                let reason = format!("{}{}", condition.name(), found.reason);
-                worst = Some((status, reason, found.message.clone()));
-            }
-        }
-        match worst {
-            Some((status, reason, message)) => self.set_named(S::SUMMARY, status, &reason, &message, at),
-            None => self.set_named(S::SUMMARY, ConditionStatus::True, S::SUMMARY, "", at),
-        }
-        self.list.sort_by_key(|condition| {
-            let place = S::ALL.iter().position(|one| one.name() == condition.type_);
-            (condition.type_ != S::SUMMARY, place)
-        });
+    /// Removes the conditions of other controllers, and sorts its own.
+    ///
+    /// Call it on a copy of the status before a server-side apply: a field manager owns every condition that it sends.
+    pub fn retain_own(&mut self) {
+        self.list
+            .retain(|condition| Self::place(&condition.type_).is_some());
+        self.sort();
     }
 
     fn set_named(
@@ -199,8 +204,8 @@ impl<S: ConditionSet> Conditions<S> {
         let new = Condition {
             type_: name.to_owned(),
             status: status.as_str().to_owned(),
-            reason: reason.to_owned(),
-            message: message.to_owned(),
+            reason: limits::reason(reason),
+            message: limits::message(message),
             last_transition_time: Time(at.time),
             observed_generation: at.generation,
         };
@@ -215,12 +220,33 @@ impl<S: ConditionSet> Conditions<S> {
             None => self.list.push(new),
         }
     }
+
+    /// Returns the place of a condition among its own; `None` for conditions of other controllers.
+    fn place(name: &str) -> Option<usize> {
+        if !S::SUMMARY.is_empty() && name == S::SUMMARY {
+            return Some(0);
+        }
+        if let Some(place) = S::ALL.iter().position(|one| one.name() == name) {
+            return Some(1 + place);
+        }
+        let kstatus = summary::KSTATUS.iter().position(|one| *one == name);
+        kstatus
+            .filter(|_| S::KSTATUS)
+            .map(|place| 1 + S::ALL.len() + place)
+    }
+
+    /// Puts its own conditions in order, before those of other controllers.
+    fn sort(&mut self) {
+        self.list
+            .sort_by_key(|condition| Self::place(&condition.type_).unwrap_or(usize::MAX));
+    }
 }
 
 impl<S> Clone for Conditions<S> {
     fn clone(&self) -> Self {
         Self {
             list: self.list.clone(),
+            stalled: self.stalled.clone(),
             set: PhantomData,
         }
     }
@@ -228,82 +254,19 @@ impl<S> Clone for Conditions<S> {
 
 impl<S> Default for Conditions<S> {
     fn default() -> Self {
-        Self {
-            list: Vec::new(),
-            set: PhantomData,
-        }
+        Self::with(Vec::new())
     }
 }
 
 impl<S> PartialEq for Conditions<S> {
     fn eq(&self, other: &Self) -> bool {
-        self.list == other.list
+        let has = |condition: &Condition| other.named(&condition.type_) == Some(condition);
+        self.list.len() == other.list.len() && self.list.iter().all(has)
     }
 }
 
 impl<S> fmt::Debug for Conditions<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.list.fmt(f)
-    }
-}
-
-impl<S> Serialize for Conditions<S> {
-    fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
-        self.list.serialize(serializer)
-    }
-}
-
-impl<'de, S> Deserialize<'de> for Conditions<S> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Go writes a nil slice as null.
-        let list = Option::<Vec<Condition>>::deserialize(deserializer)?.unwrap_or_default();
-        Ok(Self {
-            list,
-            set: PhantomData,
-        })
-    }
-}
-
-impl<S> JsonSchema for Conditions<S> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Conditions".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "array",
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["type"],
-            "items": {
-                "type": "object",
-                "required": ["type", "status", "reason", "message", "lastTransitionTime"],
-                "properties": {
-                    "type": {"type": "string", "maxLength": 316},
-                    "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-                    "reason": {"type": "string", "minLength": 1, "maxLength": 1024},
-                    "message": {"type": "string", "maxLength": 32768},
-                    "lastTransitionTime": {"type": "string", "format": "date-time"},
-                    "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
-                },
-            },
-        })
-    }
-}
-
-/// A set without conditions.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub enum NoConditions {}
-
-impl ConditionSet for NoConditions {
-    const SUMMARY: &'static str = "";
-    const ALL: &'static [Self] = &[];
-
-    fn name(self) -> &'static str {
-        match self {}
+        f.debug_list().entries(&self.list).finish()
     }
 }

@@ -40,11 +40,13 @@ pub trait Entry: 'static {
     const OPTIONAL: bool;
 }
 
+#[diagnostic::do_not_recommend]
 impl<C: ChildKind> Entry for C {
     type Child = C;
     const OPTIONAL: bool = false;
 }
 
+#[diagnostic::do_not_recommend]
 impl<C: ChildKind> Entry for Optional<C> {
     type Child = C;
     const OPTIONAL: bool = true;
@@ -166,6 +168,6 @@ lists!(A B C D E F G H);
 pub trait Beside<S> {}
 
 #[diagnostic::do_not_recommend]
-impl Beside<NamespaceResourceScope> for NamespaceResourceScope {}
+impl Beside<Self> for NamespaceResourceScope {}
 #[diagnostic::do_not_recommend]
-impl Beside<ClusterResourceScope> for ClusterResourceScope {}
+impl Beside<Self> for ClusterResourceScope {}

@@ -4,24 +4,44 @@
 //! Implement [`KindReconciler`] and pass it to a controller with [`managed`]. The kit reads the object, reconciles the
 //! children, computes the conditions, and writes the status if it differs.
 
+// The derive macros name the kit by this path, also in its own tests.
+extern crate self as steersman_kit;
+
 mod child_call;
+mod children;
 mod conditions;
 mod defaults;
 mod finalizer;
 mod kinds;
+mod lint;
 mod managed;
+mod projection;
+mod readiness;
 mod reconciler;
 mod status;
+mod status_write;
+mod tracker;
 mod work;
 
 pub use child_call::ChildCall;
-pub use conditions::{ConditionSet, ConditionStatus, Conditions, NoConditions, ObservedAt};
+pub use children::{ChildError, ChildMemory, ChildRules, ChildState, Children};
+pub use conditions::{ConditionList, ConditionSet, ConditionStatus, Conditions, NoConditions, ObservedAt};
 pub use defaults::Defaults;
 pub use finalizer::{Cleaned, Cleanup, FinalizerMode, NoCleanup, RunsCleanup};
 pub use kinds::{
     At, Beside, ChildKind, Entry, KindList, KindVisitor, Lists, Nowhere, Optional, OptionalAt, Undeclared,
 };
+pub use lint::{LintFinding, lint_status, lint_status_change};
 pub use managed::{Managed, managed};
+pub use readiness::{Readiness, readiness};
 pub use reconciler::{ConditionOf, KindReconciler};
 pub use status::{NoStatus, StatusFor, StatusParts};
+pub use status_write::{StatusError, StatusWrite, apply_status, update_status};
+pub use steersman_kit_derive::{ConditionSet, Status};
 pub use work::Work;
+
+/// Names for the code that derive macros generate.
+#[doc(hidden)]
+pub mod __private {
+    pub use kube::core::object::HasStatus;
+}

@@ -1,11 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the kit needs to know of a status.
+//! The parts of a status that the kit sets: conditions and the observed generation.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{ConditionSet, Conditions, NoConditions};
 
 /// A status with conditions: a struct with `#[derive(Status)]`.
+///
+/// ```
+/// use schemars::JsonSchema;
+/// use serde::{Deserialize, Serialize};
+/// use steersman_kit::{ConditionSet, Conditions, Status};
+///
+/// #[derive(ConditionSet, Clone, Copy, Debug)]
+/// enum Cond {
+///     Available,
+/// }
+///
+/// #[derive(Status, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+/// #[serde(rename_all = "camelCase", default)]
+/// struct WidgetStatus {
+///     ready_replicas: i32,
+///     observed_generation: Option<i64>,
+///     conditions: Conditions<Cond>,
+/// }
+/// ```
+///
+/// A controller that adds conditions to the kind of another controller declares a status with only its own fields, without
+/// `observed_generation`. For a kind of Kubernetes itself, name the kind: `#[status(of(Deployment))]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a status",
     label = "add `#[derive(Status)]` to `{Self}`",
@@ -14,23 +36,24 @@ use crate::{ConditionSet, Conditions, NoConditions};
 pub trait StatusParts: Default + Clone + Send + Sync + Serialize + DeserializeOwned + 'static {
     /// Set of its conditions.
     type Set: ConditionSet;
-    /// False if the status is never written.
+    /// False if the status is never written. Default: true.
     const WRITTEN: bool = true;
 
-    /// Its conditions.
+    /// Returns its conditions.
     fn conditions(&self) -> &Conditions<Self::Set>;
 
-    /// Its conditions, to be changed.
+    /// Returns its conditions, to be changed.
     fn conditions_mut(&mut self) -> &mut Conditions<Self::Set>;
 
     /// Sets the observed generation, if the status has that field.
     fn set_observed_generation(&mut self, generation: Option<i64>);
 }
 
-/// A status that objects of `K` can have.
+/// A status that objects of `K` can have: the status of `K`, or the part of it that one controller sets.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the status of a `{K}`",
     label = "add `#[derive(Status)]` to `{Self}`, and `status = \"…\"` to the `#[kube(…)]` of `{K}`",
+    note = "for a kind of Kubernetes itself, add `#[status(of({K}))]` to the status",
     note = "for a kind without a status, use `type Status = NoStatus`"
 )]
 pub trait StatusFor<K>: StatusParts {}

@@ -11,7 +11,9 @@
 //! 4. After each stop because of the condition, [`forget`](Runnable::forget) of the inner runnable is called.
 //! 5. Leadership, warm-up and shutdown reach the inner runnable as if there were no condition.
 //! 6. While the condition does not hold, the status is dormant, which counts as ready.
-//! 7. An error of the inner runnable after its condition stopped it is logged, and everything else continues.
+//! 7. A condition that is unknown from the start keeps the runnable waiting. If it depends only on non-default clusters, the
+//!    status is impaired after the limit of the wait for caches, which counts as ready.
+//! 8. An error of the inner runnable after its condition stopped it is logged, and everything else continues.
 
 use std::{
     future::Future,
@@ -106,6 +108,21 @@ impl Conditional {
         }
     }
 
+    /// Returns the status while the condition is unknown.
+    fn undetermined(&self, cx: &RunContext, reason: &str, is_late: bool) -> RunnableStatus {
+        let clusters = self.condition.clusters();
+        let is_elsewhere = !clusters.is_empty() && clusters.iter().all(|name| cx.hub().is_spoke(name));
+        if !(is_late && is_elsewhere) {
+            return RunnableStatus::Waiting {
+                on: vec![reason.to_owned()],
+            };
+        }
+        let names: Vec<&str> = clusters.iter().map(ClusterName::as_str).collect();
+        RunnableStatus::Impaired {
+            reason: format!("{reason} (cluster {})", names.join(", ")),
+        }
+    }
+
     fn last(&self) -> MutexGuard<'_, Option<Incarnation>> {
         self.last.lock()
     }
@@ -174,9 +191,8 @@ impl Runnable for Conditional {
         // Limit of the wait for a condition that is unknown.
         let mut late = cx.clock().sleep_until(cx.clock().now() + cx.fill_limit());
         let mut is_late = false;
-        cx.set_status(RunnableStatus::Waiting {
-            on: vec![self.condition.name().to_owned()],
-        });
+        let mut reason: Arc<str> = self.condition.name().into();
+        cx.set_status(self.undetermined(&cx, &reason, is_late));
         loop {
             tokio::select! {
                 biased;
@@ -195,6 +211,7 @@ impl Runnable for Conditional {
                 }
                 () = &mut late, if !is_known && !is_late => {
                     is_late = true;
+                    cx.set_status(self.undetermined(&cx, &reason, is_late));
                     cx.settle();
                 }
                 Some(sighting) = sightings.next() => {
@@ -218,7 +235,10 @@ impl Runnable for Conditional {
                             cx.set_status(RunnableStatus::Dormant { reason: sighting.reason.to_string() });
                         }
                         Presence::Unknown if is_known => {}
-                        Presence::Unknown => cx.set_status(RunnableStatus::Waiting { on: vec![sighting.reason.to_string()] }),
+                        Presence::Unknown => {
+                            reason = sighting.reason;
+                            cx.set_status(self.undetermined(&cx, &reason, is_late));
+                        }
                     }
                 }
             }

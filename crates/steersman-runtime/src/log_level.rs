@@ -2,7 +2,8 @@
 //! Log filter from a ConfigMap.
 //!
 //! # Guarantees
-//! 1. When the entry changes, the log filter changes without a restart, in every replica, leader or standby.
+//! 1. When the entry changes, the log filter changes without a restart, in every replica, leader or standby. Other changes
+//!    of the ConfigMap have no effect.
 //! 2. An invalid entry changes nothing, and is logged once.
 //! 3. Without the entry, the original filter applies.
 //! 4. Only one object is watched. If that is forbidden or the server is unreachable, the process continues unchanged.
@@ -69,12 +70,11 @@ impl LogLevel {
         map.data.get(&self.entry).cloned()
     }
 
-    fn apply(&self, wanted: Option<&str>, before: &str) {
-        let filter = wanted.unwrap_or(before);
-        if filter.trim() == self.logs.filter() {
-            return;
-        }
+    fn apply(&self, wanted: Option<&str>, original: &str) {
+        let (filter, before) = (wanted.unwrap_or(original), self.logs.filter());
         match self.logs.set_filter(filter) {
+            // Compared as the log shows them, since one filter can be written in several ways.
+            Ok(()) if self.logs.filter() == before => {}
             Ok(()) => tracing::info!(filter, map = %self.map, "log filter changed"),
             Err(error) => tracing::warn!(
                 map = %self.map,
@@ -107,7 +107,8 @@ impl Runnable for LogLevel {
     }
 
     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
-        let before = self.logs.filter();
+        let original = self.logs.filter();
+        let mut entry = None;
         let maps = Resource::new("", "v1", "ConfigMap", "configmaps");
         let scope = Scope::all()
             .namespace(self.map.namespace())
@@ -129,8 +130,11 @@ impl Runnable for LogLevel {
                     // This function holds the sender, so the channel stays open.
                     _ = wanted.changed() => {
                         let object = wanted.borrow_and_update().clone();
-                        let filter = object.and_then(|object| self.wanted(&object));
-                        self.apply(filter.as_deref(), &before);
+                        let wanted = object.and_then(|object| self.wanted(&object));
+                        if wanted != entry {
+                            self.apply(wanted.as_deref(), &original);
+                            entry = wanted;
+                        }
                     }
                     // The informer was removed from the cache: open the next one.
                     () = informer.ended() => break,

@@ -424,6 +424,58 @@ async fn a_reconcile_that_hangs_is_named_while_it_runs_and_when_the_shutdown_tim
     assert_eq!(all.iter().filter(|line| is_hanging(line)).count(), 1);
 }
 
+// R117
+#[steersman_testing::test]
+async fn only_a_change_of_the_entry_changes_the_log_filter_and_an_invalid_one_is_logged_once(
+    fixture: Fixture,
+) {
+    logs();
+    let (_dispatch, handle) = Logging::new().writer(io::sink).build().unwrap();
+    let manager = manager_of(cluster(&fixture).await).await;
+    let settings = key(&fixture, "settings");
+    manager
+        .add(LogLevel::new(
+            handle.clone(),
+            manager.cluster().unwrap(),
+            settings.clone(),
+        ))
+        .unwrap();
+    let running = run(&manager);
+    let client = manager.client().unwrap();
+    let map = |filter: &str, other: u32| -> ConfigMap {
+        let map = json!({
+            "metadata": {"name": "settings", "namespace": fixture.namespace()},
+            "data": {"log-filter": filter, "other": other.to_string()},
+        });
+        serde_json::from_value(map).unwrap()
+    };
+    let (invalid, changed) = (
+        "invalid log filter; keeping the current one",
+        "log filter changed",
+    );
+    let is_about = |line: &Value| line["map"] == settings.to_string();
+    client.create(&map("loud=very", 0)).await.unwrap();
+    saying(invalid, is_about).await;
+    // The log shows this filter in another order.
+    for filter in ["loud=very", "warn,steersman=trace"] {
+        for other in 1..6 {
+            client.update(&map(filter, other)).await.unwrap();
+        }
+    }
+    saying(changed, is_about).await;
+    handle.set_filter("error").unwrap();
+    client.update(&map("warn,steersman=trace", 6)).await.unwrap();
+    client.update(&map("debug", 6)).await.unwrap();
+    until(|| handle.filter() == "debug").await;
+    running.stop().await.unwrap();
+    let lines = LINES.get().unwrap().borrow().clone();
+    let count = |message: &str| {
+        let said = lines.iter().filter(|line| is_about(line));
+        said.filter(|line| line["msg"] == message).count()
+    };
+    assert_eq!((count(invalid), count(changed)), (1, 2));
+}
+
 /// A map of which some are not.
 #[derive(serde::Deserialize)]
 struct Numbered {

@@ -10,11 +10,16 @@ mod managed;
 
 use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use serde_json::Value;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
 use steersman_core::{Action, ObjectKey, TestClock};
 use steersman_runtime::{
-    BoxError, Context, Controller, Election, Manager, RunContext, RunnableStatus, reconcile_fn, run_fn,
+    BoxError, Context, Controller, Election, Manager, RunContext, RunPolicy, RunnableStatus, reconcile_fn,
+    run_fn,
 };
 use steersman_testing::{
     Fixture,
@@ -183,6 +188,63 @@ async fn a_standby_names_the_leader_and_a_lost_leader_is_not_ready_again(fixture
     one.stop().await.unwrap();
     two.stop().await.unwrap();
     assert_eq!(visible(&first), said(&[("info", "ready")]));
+}
+
+/// Leader work that goes on when its term has ended.
+async fn goes_on_without_a_term(cx: RunContext) -> Result<(), BoxError> {
+    cx.ready();
+    let _term = cx.leadership().term().await;
+    cx.stop().requested().await;
+    Ok(())
+}
+
+// D12
+#[steersman_testing::test]
+async fn leader_work_that_does_not_end_after_its_lease_was_lost_is_a_warning_and_then_an_error(
+    fixture: Fixture,
+) {
+    logs();
+    let (lease, clock) = (unique(&fixture, "lease"), TestClock::new());
+    let election = Election::new(&*lease)
+        .namespace(fixture.namespace())
+        .step_down_timeout(Duration::from_secs(30));
+    let manager = Manager::builder()
+        .cluster(cluster(&fixture).await)
+        .clock(Arc::new(clock.clone()))
+        .leader_election(election)
+        .build()
+        .await
+        .unwrap();
+    let deaf = run_fn("deaf", goes_on_without_a_term);
+    manager.add(deaf.with_policy(RunPolicy::WarmUp)).unwrap();
+    let running = run(&manager);
+    manager.elected().await;
+    let leases: Api<Lease> = Api::namespaced(fixture.client(), fixture.namespace());
+    let theft = Patch::Merge(json!({"spec": {"holderIdentity": "thief"}}));
+    leases
+        .patch(&lease, &PatchParams::default(), &theft)
+        .await
+        .unwrap();
+    manager.deposed().await;
+    let name = format!("{}/{lease}", fixture.namespace());
+    let message = "leader work is still running after the lease was lost; failing liveness";
+    let mut failing = std::pin::pin!(saying(message, |line| line["lease"] == name));
+    let line = loop {
+        clock.advance(Duration::from_secs(1));
+        let waited = tokio::time::timeout(Duration::from_millis(5), &mut failing).await;
+        if let Ok(line) = waited {
+            break line;
+        }
+    };
+    assert_eq!((&line["level"], &line["terms"]), (&json!("error"), &json!(1)));
+    let warning = said_of(&format!("lease {name}"), "degraded").await;
+    let reason = warning["reason"].as_str().unwrap();
+    assert_eq!(warning["level"], "warn");
+    assert!(
+        reason.starts_with("leader work is still running 30s after"),
+        "{reason}"
+    );
+    running.stop().await.unwrap();
 }
 
 // D9, D33

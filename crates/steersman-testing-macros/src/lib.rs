@@ -35,6 +35,25 @@ pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {
         .collect()
 }
 
+/// Expands to the dependencies of the crate that is being compiled, as arguments for another call of `rustc`.
+///
+/// Compile-fail tests of this workspace compile files against them: no second build of the dependencies, no network. A macro runs
+/// inside of `rustc`, so its arguments are those that cargo chose.
+#[doc(hidden)]
+#[proc_macro]
+pub fn rustc_dependencies(_: TokenStream) -> TokenStream {
+    let mut arguments = std::env::args();
+    let mut dependencies = String::new();
+    while let Some(argument) = arguments.next() {
+        if matches!(&*argument, "--extern" | "-L")
+            && let Some(value) = arguments.next()
+        {
+            dependencies += &format!("{argument:?}, {value:?}, ");
+        }
+    }
+    rust(&format!("[{dependencies}]"))
+}
+
 /// The identifier behind the first `fn`, if an `async` stands somewhere before it.
 fn function_name(item: &TokenStream) -> Option<String> {
     let mut asynchronous = false;

@@ -56,5 +56,7 @@ pub use own_server::{OwnServer, OwnServerOptions};
 pub use proxy::FaultProxy;
 pub use real::{Builder as RealServerBuilder, RealServer, StartError};
 pub use skip::{REQUIRE_REAL_VARIABLE, skip_without_tool};
+#[doc(hidden)]
+pub use steersman_testing_macros::rustc_dependencies;
 pub use steersman_testing_macros::test;
 pub use user::{Grant, User};

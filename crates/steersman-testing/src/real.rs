@@ -402,7 +402,7 @@ fn controller_manager_flags() -> Vec<String> {
         "--use-service-account-credentials=false",
         "--leader-elect=false",
         "--secure-port=0",
-        "--controllers=garbage-collector-controller,namespace-controller,resourcequota-controller",
+        "--controllers=garbage-collector-controller,namespace-controller,resourcequota-controller,validatingadmissionpolicy-status-controller",
     ]
     .map(str::to_owned)
     .to_vec()

@@ -51,6 +51,7 @@ pub use steersman_cluster::Client;
 pub use steersman_cluster::Error as ClientError;
 pub use steersman_core as core;
 pub use steersman_endpoints as endpoints;
+pub use steersman_kit as kit;
 pub use steersman_queue as queue;
 pub use steersman_runtime as runtime;
 /// Error of an operator, for `main`: `?` converts every error into it. Its `Debug` output is one readable line, because

@@ -7,8 +7,13 @@
 //! 4. [Conditional controllers](conditional): run only while a CRD is installed, or while any other condition holds.
 //! 5. [Warm replicas](warm_replicas): leader election, and standbys that take over without a list.
 //! 6. [Several clusters](clusters): one manager, any number of clusters.
-//! 7. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
-//! 8. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
+//! 7. [Status and conditions](status): what your operator reports about an object.
+//! 8. [Children](children): objects that your operator creates and keeps as they should be.
+//! 9. [Finalizers](finalizers): cleanup before an object is deleted.
+//! 10. [Errors](errors): retries, and how users see a failure.
+//! 11. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
+//! 12. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
+//! 13. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -21,6 +26,21 @@ pub mod testing {}
 
 #[doc = include_str!("manual/conditional.md")]
 pub mod conditional {}
+
+#[doc = include_str!("manual/status.md")]
+pub mod status {}
+
+#[doc = include_str!("manual/children.md")]
+pub mod children {}
+
+#[doc = include_str!("manual/finalizers.md")]
+pub mod finalizers {}
+
+#[doc = include_str!("manual/errors.md")]
+pub mod errors {}
+
+#[doc = include_str!("manual/tutorials.md")]
+pub mod tutorials {}
 
 #[doc = include_str!("manual/clusters.md")]
 pub mod clusters {}

@@ -35,9 +35,25 @@ pub(crate) struct Response {
     pub(crate) allowed: bool,
     /// The JSON patch; empty if the webhook changes nothing.
     pub(crate) patch: Vec<u8>,
+    patch_type: String,
     pub(crate) warnings: Vec<String>,
     /// A `Status`.
     result: Option<Value>,
+}
+
+/// Checks that a response has the version of the request.
+///
+/// # Errors
+/// Returns the error of the real server's decoder.
+pub(crate) fn check_version(version: &str, review: &Value) -> Result<(), String> {
+    let given = review.get("apiVersion").and_then(Value::as_str);
+    let other = given.and_then(|given| given.strip_prefix("admission.k8s.io/"));
+    match other {
+        Some(other @ ("v1" | "v1beta1")) if other != version => Err(format!(
+            "converting ({other}.AdmissionReview) to ({version}.AdmissionReview): unknown conversion"
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Reads the response in a review.
@@ -75,6 +91,7 @@ pub(crate) fn response(version: &str, uid: &str, phase: Phase, review: &Value) -
     let warnings = warnings.into_iter().flatten().filter_map(Value::as_str);
     Ok(Response {
         allowed: given.get("allowed").and_then(Value::as_bool).unwrap_or_default(),
+        patch_type: kind.filter(|_| is_strict).unwrap_or("JSONPatch").to_owned(),
         patch: if phase == Phase::Validate {
             Vec::new()
         } else {
@@ -93,8 +110,7 @@ fn check_patch(phase: Phase, patch: &[u8], kind: Option<&str>) -> Result<(), Str
         (_, false, None) => "webhook returned response.patch but not response.patchType",
         (_, true, Some(_)) => "webhook returned response.patchType but not response.patch",
         (_, false, Some("")) => "webhook returned invalid response.patchType of \"\"",
-        (_, false, Some("JSONPatch")) | (_, true, None) => return Ok(()),
-        (_, false, Some(other)) => return Err(format!("unsupported patch type {other:?}")),
+        (_, false, Some(_)) | (_, true, None) => return Ok(()),
     };
     Err(complaint.to_owned())
 }
@@ -131,12 +147,12 @@ impl Response {
 /// Returns [`Unpatched`], which says whether the failure policy applies.
 pub(crate) fn patched(
     object: Option<&Value>,
-    patch: &[u8],
+    response: &Response,
     webhook: &str,
 ) -> Result<Option<Value>, Unpatched> {
     let undecodable =
         |error: String| Unpatched::Call(format!("received undecodable patch in webhook response: {error}"));
-    let operations = crate::json::parse(patch, &mut Vec::new()).map_err(undecodable)?;
+    let operations = crate::json::parse(&response.patch, &mut Vec::new()).map_err(undecodable)?;
     let Value::Array(operations) = operations else {
         let found = crate::handler::decode::go_kind(&operations);
         return Err(undecodable(format!(
@@ -151,6 +167,12 @@ pub(crate) fn patched(
             "admission webhook {webhook:?} attempted to modify the object, which is not supported for this operation"
         )));
     };
+    if response.patch_type != "JSONPatch" {
+        return Err(Unpatched::Call(format!(
+            "unsupported patch type {:?}",
+            response.patch_type
+        )));
+    }
     let patched = jsonpatch::apply(object, &operations).map_err(Unpatched::Server)?;
     Ok(Some(patched))
 }

@@ -58,10 +58,13 @@ impl Admit {
     /// Calls the mutating hooks one after the other. Each gets the object as the one before left it.
     async fn mutate(&self, server: &Arc<Inner>) -> Outcome {
         let mut attributes = Attributes::clone(&self.attributes);
-        let mut outcome = Outcome::default();
+        let mut outcome = Outcome {
+            calls: self.calls.clone(),
+            ..Outcome::default()
+        };
         let is_again = self.phase == Phase::Reinvoke;
         for hook in self.hooks.iter() {
-            if is_again && !self.only.contains(&hook.key()) {
+            if is_again && !outcome.calls.outdated.contains(&hook.key()) {
                 continue;
             }
             let selected = selection::select(hook, &attributes, &self.equivalents, self.namespace.as_deref());
@@ -75,13 +78,13 @@ impl Admit {
             if let Some(object) = answer.object {
                 let shown = attributes.kind.shown(&attributes.target, &object);
                 if attributes.object.as_ref() != Some(&shown) {
-                    outcome.reinvoke.append(&mut outcome.invoked);
+                    outcome.calls.outdate();
                     attributes.object = Some(shown);
                 }
                 outcome.object = Some(object);
             }
             if hook.reinvokes {
-                outcome.invoked.push(hook.key());
+                outcome.calls.current.push(hook.key());
             }
             match answer.verdict {
                 Ok(()) => {}
@@ -166,6 +169,7 @@ async fn call(
             let sent = review::review(hook.review, &request);
             let answer = client.post(server, &sent, Some(hook.timeout)).await;
             let response = answer
+                .and_then(|answer| review::check_version(hook.review, &answer).map(|()| answer))
                 .map_err(|error| format!("failed to call webhook: {error}"))
                 .and_then(|answer| {
                     let response = review::response(hook.review, &uid, phase, &answer);
@@ -218,7 +222,7 @@ fn admitted(
         return changed(attributes, matched, None, response.warnings);
     }
     let object = request.get("object").filter(|object| !object.is_null());
-    match review::patched(object, &response.patch, &hook.name) {
+    match review::patched(object, &response, &hook.name) {
         Ok(object) => changed(attributes, matched, object, response.warnings),
         Err(Unpatched::Call(why)) => Admitted {
             warnings: response.warnings,

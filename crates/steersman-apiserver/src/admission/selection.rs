@@ -117,6 +117,12 @@ pub(crate) fn from_version(attributes: &Attributes, matched: &Matched, object: V
         return Ok(object);
     }
     let decoded = decode::object(matched, object, FieldValidation::Ignore, &[]);
-    let (object, _) = decoded.map_err(|failure| Failure::internal(failure.message()))?;
-    Ok(object)
+    let failed = |failure: Failure| {
+        let message = failure.message();
+        let error = message
+            .split_once(": json: ")
+            .map(|(_, error)| format!("json: {error}"));
+        Failure::internal(error.unwrap_or_else(|| message.to_owned()))
+    };
+    Ok(decoded.map_err(failed)?.0)
 }

@@ -12,22 +12,26 @@ use super::types::{self, Type};
 
 /// The variables that an expression can use.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Scope {
+pub(crate) struct Scope<'a> {
+    /// The type of `object` and `oldObject`, if one is known.
+    pub(crate) object: Option<Type<'a>>,
+    /// The type of `params`, if one is known.
+    pub(crate) params: Option<Type<'a>>,
     /// `params` is declared.
     pub(crate) has_params: bool,
     /// `authorizer` is declared.
     pub(crate) has_authorizer: bool,
     /// The types of `variables`; `None` if the policy has none.
-    pub(crate) variables: Option<BTreeMap<String, Type>>,
+    pub(crate) variables: Option<BTreeMap<String, Type<'a>>>,
 }
 
-impl Scope {
-    fn declared(&self, name: &str) -> Option<Type> {
+impl<'a> Scope<'a> {
+    fn declared(&self, name: &str) -> Option<Type<'a>> {
         match name {
-            "object" | "oldObject" => Some(Type::Dyn),
+            "object" | "oldObject" => Some(self.object.unwrap_or(Type::Dyn)),
             "request" => Some(Type::Object(&types::REQUEST)),
             "namespaceObject" => Some(Type::Object(&types::NAMESPACE)),
-            "params" if self.has_params => Some(Type::Dyn),
+            "params" if self.has_params => Some(self.params.unwrap_or(Type::Dyn)),
             "variables" if self.variables.is_some() => Some(Type::Variables),
             _ => None,
         }
@@ -45,7 +49,7 @@ struct Issue {
 ///
 /// # Errors
 /// Returns the issues with their places, as the compiler of the real server prints them.
-pub(crate) fn check(text: &str, tree: &IdedExpr, scope: &Scope) -> Result<Type, String> {
+pub(crate) fn check<'a>(text: &str, tree: &IdedExpr, scope: &Scope<'a>) -> Result<Type<'a>, String> {
     let mut checker = Checker {
         text,
         scope,
@@ -75,23 +79,23 @@ fn render(text: &str, issue: &Issue) -> String {
     )
 }
 
-struct Checker<'a> {
-    text: &'a str,
-    scope: &'a Scope,
+struct Checker<'a, 'b> {
+    text: &'b str,
+    scope: &'b Scope<'a>,
     /// Variables of the surrounding comprehensions.
-    locals: Vec<(String, Type)>,
+    locals: Vec<(String, Type<'a>)>,
     issues: Vec<Issue>,
 }
 
-impl Checker<'_> {
-    fn complain(&mut self, message: String, place: Option<usize>) -> Type {
+impl<'a> Checker<'a, '_> {
+    fn complain(&mut self, message: String, place: Option<usize>) -> Type<'a> {
         if !self.issues.iter().any(|issue| issue.message == message) {
             self.issues.push(Issue { message, place });
         }
         Type::Dyn
     }
 
-    fn visit(&mut self, node: &IdedExpr) -> Type {
+    fn visit(&mut self, node: &IdedExpr) -> Type<'a> {
         match &node.expr {
             Expr::Ident(name) => self.ident(name),
             Expr::Literal(literal) => match literal {
@@ -139,15 +143,20 @@ impl Checker<'_> {
                     return self.authorizer();
                 }
                 let target = target.map(|target| self.visit(target));
-                let arguments: Vec<Type> = call.args.iter().map(|argument| self.visit(argument)).collect();
+                let arguments: Vec<Type<'a>> =
+                    call.args.iter().map(|argument| self.visit(argument)).collect();
                 self.call(&call.func_name, target, &arguments)
             }
             Expr::Comprehension(loops) => {
-                self.visit(&loops.iter_range);
+                let element = match self.visit(&loops.iter_range) {
+                    Type::Schema(list) if list.is_list() => list.item(),
+                    Type::Schema(_) => Type::String,
+                    _ => Type::Dyn,
+                };
                 let accumulated = self.visit(&loops.accu_init);
                 let depth = self.locals.len();
                 self.locals.push((loops.accu_var.clone(), accumulated));
-                self.locals.push((loops.iter_var.clone(), Type::Dyn));
+                self.locals.push((loops.iter_var.clone(), element));
                 self.visit(&loops.loop_cond);
                 self.visit(&loops.loop_step);
                 let found = self.visit(&loops.result);
@@ -160,7 +169,7 @@ impl Checker<'_> {
         }
     }
 
-    fn ident(&mut self, name: &str) -> Type {
+    fn ident(&mut self, name: &str) -> Type<'a> {
         if let Some((_, known)) = self.locals.iter().rev().find(|(local, _)| local == name) {
             return *known;
         }
@@ -179,7 +188,7 @@ impl Checker<'_> {
         }
     }
 
-    fn authorizer(&mut self) -> Type {
+    fn authorizer(&mut self) -> Type<'a> {
         let place = find_word(self.text, "authorizer");
         if self.scope.has_authorizer {
             self.complain("`authorizer` is not supported by this server".to_owned(), place)
@@ -191,9 +200,10 @@ impl Checker<'_> {
         }
     }
 
-    fn field(&mut self, operand: Type, name: &str) -> Type {
+    fn field(&mut self, operand: Type<'a>, name: &str) -> Type<'a> {
         let known = match operand {
             Type::Object(object) => object.field(name),
+            Type::Schema(object) if !object.is_list() => object.field(name),
             Type::Variables => {
                 let variables = self.scope.variables.as_ref();
                 variables.and_then(|variables| variables.get(name)).copied()
@@ -214,7 +224,7 @@ impl Checker<'_> {
         }
     }
 
-    fn call(&mut self, name: &str, target: Option<Type>, arguments: &[Type]) -> Type {
+    fn call(&mut self, name: &str, target: Option<Type<'a>>, arguments: &[Type<'a>]) -> Type<'a> {
         match (name, arguments) {
             (operators::EQUALS | operators::NOT_EQUALS, [left, right]) => {
                 let differ = left != right && left.is_primitive() && right.is_primitive();
@@ -231,7 +241,7 @@ impl Checker<'_> {
                 Type::Bool
             }
             (operators::LOGICAL_AND | operators::LOGICAL_OR, [left, right]) => {
-                let is_other = |given: &Type| given.is_primitive() && *given != Type::Bool;
+                let is_other = |given: &Type<'a>| given.is_primitive() && *given != Type::Bool;
                 if is_other(left) || is_other(right) {
                     let given = if is_other(left) { left } else { right };
                     let message = format!("expected type 'bool' but found '{given}'");
@@ -256,6 +266,7 @@ impl Checker<'_> {
                 [left, right],
             ) => self.arithmetic(name, *left, *right),
             (operators::NEGATE, [operand]) => *operand,
+            (operators::INDEX, [Type::Schema(container), _]) => container.item(),
             (operators::INDEX, [operand, _]) if *operand != Type::Optional => Type::Dyn,
             (operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT, _) => Type::Optional,
             _ => match types::function(name, target.is_some()) {
@@ -271,8 +282,8 @@ impl Checker<'_> {
         }
     }
 
-    fn arithmetic(&mut self, name: &str, left: Type, right: Type) -> Type {
-        let is_time = |given: Type| matches!(given, Type::Timestamp | Type::Duration);
+    fn arithmetic(&mut self, name: &str, left: Type<'a>, right: Type<'a>) -> Type<'a> {
+        let is_time = |given: Type<'a>| matches!(given, Type::Timestamp | Type::Duration);
         if is_time(left) || is_time(right) {
             return match (left, right) {
                 (Type::Timestamp, Type::Timestamp) | (Type::Duration, Type::Duration) => Type::Duration,
@@ -281,7 +292,7 @@ impl Checker<'_> {
         }
         match (left, right) {
             (Type::Dyn, other) | (other, Type::Dyn) => match other {
-                Type::Dyn | Type::List => Type::Dyn,
+                Type::Dyn | Type::List | Type::Schema(_) => Type::Dyn,
                 known => known,
             },
             (left, right) => {
@@ -293,7 +304,7 @@ impl Checker<'_> {
     }
 
     /// Complains about an operator that is not defined for its operands.
-    fn operator(&mut self, name: &str, is_wrong: bool, operands: &[Type]) {
+    fn operator(&mut self, name: &str, is_wrong: bool, operands: &[Type<'a>]) {
         if is_wrong {
             let operands: Vec<String> = operands.iter().map(ToString::to_string).collect();
             let symbol = name.trim_matches('_');

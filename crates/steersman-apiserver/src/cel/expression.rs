@@ -83,7 +83,7 @@ fn size(value: &Value) -> u64 {
 pub(crate) struct Expression {
     text: String,
     tree: IdedExpr,
-    result: Type,
+    result: Type<'static>,
 }
 
 impl Expression {
@@ -91,13 +91,16 @@ impl Expression {
     ///
     /// # Errors
     /// Returns the detail of the field error, in the words of the real server.
-    pub(crate) fn compile(text: &str, scope: &Scope, wanted: &[Type]) -> Result<Self, String> {
+    pub(crate) fn compile(
+        text: &str,
+        scope: &Scope<'static>,
+        wanted: &[Type<'static>],
+    ) -> Result<Self, String> {
         let failed = |issues: String| format!("compilation failed: {issues}");
         if let Some(excess) = excess(text) {
             return Err(failed(excess));
         }
-        let program = with_room(|| Parser::default().enable_optional_syntax(true).parse(text));
-        let mut tree = program.map_err(|errors| failed(errors.to_string()))?;
+        let mut tree = with_room(|| parse(text)).map_err(failed)?;
         let result = with_room(|| check::check(text, &tree, scope)).map_err(failed)?;
         match wanted {
             [] => {}
@@ -119,13 +122,27 @@ impl Expression {
         })
     }
 
+    /// Checks an expression that compiles with other types, and returns its type.
+    ///
+    /// # Errors
+    /// Returns the issues as the compiler of the real server prints them.
+    pub(crate) fn check<'a>(text: &str, scope: &Scope<'a>) -> Result<Type<'a>, String> {
+        let tree = with_room(|| parse(text))?;
+        with_room(|| check::check(text, &tree, scope))
+    }
+
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    pub(crate) fn result(&self) -> Type {
+    pub(crate) fn result(&self) -> Type<'static> {
         self.result
     }
+}
+
+fn parse(text: &str) -> Result<IdedExpr, String> {
+    let parser = Parser::default().enable_optional_syntax(true);
+    parser.parse(text).map_err(|errors| errors.to_string())
 }
 
 /// The result of an expression.
@@ -290,7 +307,7 @@ mod tests {
 
     use super::*;
 
-    fn scope() -> Scope {
+    fn scope() -> Scope<'static> {
         Scope {
             has_params: true,
             ..Scope::default()
@@ -451,8 +468,9 @@ mod tests {
                 "{text}: {error}"
             );
         }
-        let error =
-            |text: &str, wanted: &[Type]| Expression::compile(text, &scope(), wanted).expect_err(text);
+        let error = |text: &str, wanted: &[Type<'static>]| {
+            Expression::compile(text, &scope(), wanted).expect_err(text)
+        };
         assert_eq!(
             error("object.flag", &[Type::Bool]),
             "must evaluate to bool but got dyn"

@@ -3,9 +3,11 @@
 
 use std::fmt;
 
+use crate::schema::{self, Additional, Schema, definitions};
+
 /// The type of an expression. Types that no check needs are [`Type::Dyn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Type {
+pub(crate) enum Type<'a> {
     Dyn,
     Bool,
     Int,
@@ -21,25 +23,109 @@ pub(crate) enum Type {
     Optional,
     /// A value with known fields.
     Object(&'static ObjectType),
+    /// An object, list or map with a schema.
+    Schema(SchemaType<'a>),
     /// The type of `variables`.
     Variables,
+}
+
+/// A type that a schema describes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SchemaType<'a> {
+    schema: &'a Schema,
+    /// True for whole objects, whose metadata the schema of a CRD leaves out.
+    is_object: bool,
+}
+
+impl PartialEq for SchemaType<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.schema, other.schema)
+    }
+}
+
+impl Eq for SchemaType<'_> {}
+
+impl<'a> SchemaType<'a> {
+    /// Returns the type of a field; `None` if the schema has no such field.
+    pub(crate) fn field(self, name: &str) -> Option<Type<'a>> {
+        if let Some((field, _)) = self.schema.field(name) {
+            return Some(Type::of(field));
+        }
+        match name {
+            "apiVersion" | "kind" if self.is_object => return Some(Type::String),
+            "metadata" if self.is_object => return Some(Type::of(definitions::object_meta())),
+            _ => {}
+        }
+        let is_open = self.schema.preserve_unknown || matches!(self.schema.additional, Additional::Any);
+        is_open.then_some(Type::Dyn)
+    }
+
+    /// Returns the type of the items of a list, or of the values of a map.
+    pub(crate) fn item(self) -> Type<'a> {
+        match (&self.schema.items, &self.schema.additional) {
+            (Some(items), _) => Type::of(items),
+            (None, Additional::Schema(values)) => Type::of(values),
+            _ => Type::Dyn,
+        }
+    }
+
+    pub(crate) fn is_list(self) -> bool {
+        self.schema.r#type == schema::Type::Array
+    }
 }
 
 /// A type with known fields.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ObjectType {
     name: &'static str,
-    fields: &'static [(&'static str, Type)],
+    fields: &'static [(&'static str, Type<'static>)],
 }
 
 impl ObjectType {
-    pub(crate) fn field(&self, name: &str) -> Option<Type> {
+    pub(crate) fn field(&self, name: &str) -> Option<Type<'static>> {
         let found = self.fields.iter().find(|(known, _)| *known == name);
         found.map(|(_, field)| *field)
     }
 }
 
-impl Type {
+impl<'a> Type<'a> {
+    /// Returns the type of whole objects that a schema describes.
+    pub(crate) fn of_objects(schema: &'a Schema) -> Self {
+        match Self::of(schema) {
+            Self::Schema(found) => Self::Schema(SchemaType {
+                is_object: true,
+                ..found
+            }),
+            other => other,
+        }
+    }
+
+    /// Returns the type that a schema describes.
+    pub(crate) fn of(schema: &'a Schema) -> Self {
+        let schema = schema.resolved();
+        if schema.int_or_string {
+            return Self::Dyn;
+        }
+        match (schema.r#type, schema.format.as_deref()) {
+            (schema::Type::String, Some("date-time")) => Self::Timestamp,
+            (schema::Type::String, Some("duration")) => Self::Duration,
+            (schema::Type::String, Some("byte")) => Self::Bytes,
+            (schema::Type::String, _) => Self::String,
+            (schema::Type::Integer, _) => Self::Int,
+            (schema::Type::Number, _) => Self::Double,
+            (schema::Type::Boolean, _) => Self::Bool,
+            (schema::Type::Array, _) => Self::Schema(SchemaType {
+                schema,
+                is_object: false,
+            }),
+            (schema::Type::Object, _) if has_fields(schema) => Self::Schema(SchemaType {
+                schema,
+                is_object: false,
+            }),
+            _ => Self::Dyn,
+        }
+    }
+
     /// Returns true if values of this type never equal values of another type.
     pub(crate) fn is_primitive(self) -> bool {
         matches!(
@@ -53,7 +139,11 @@ impl Type {
     }
 }
 
-impl fmt::Display for Type {
+fn has_fields(schema: &Schema) -> bool {
+    !schema.properties.is_empty() || matches!(schema.additional, Additional::Schema(_))
+}
+
+impl fmt::Display for Type<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Dyn => "dyn",
@@ -70,6 +160,8 @@ impl fmt::Display for Type {
             Self::Map => "map(dyn, dyn)",
             Self::Optional => "optional_type(dyn)",
             Self::Object(object) => object.name,
+            Self::Schema(schema) if schema.is_list() => "list(dyn)",
+            Self::Schema(_) => "object",
             Self::Variables => "kubernetes.variables",
         })
     }
@@ -154,7 +246,7 @@ pub(crate) const NAMESPACE: ObjectType = ObjectType {
 };
 
 /// Functions that kube-apiserver v1.37 declares and kube-cel evaluates, by result. A name with a dot has no target.
-const FUNCTIONS: &[(Type, &[&str])] = &[
+const FUNCTIONS: &[(Type<'static>, &[&str])] = &[
     (
         Type::Bool,
         &[
@@ -300,7 +392,7 @@ const FUNCTIONS: &[(Type, &[&str])] = &[
 ];
 
 /// Methods of the authorizer, which is refused as a whole.
-const AUTHORIZER: &[(Type, &[&str])] = &[
+const AUTHORIZER: &[(Type<'static>, &[&str])] = &[
     (Type::Bool, &["allowed", "errored"]),
     (Type::String, &["reason", "error"]),
     (
@@ -345,7 +437,7 @@ const METHODS: &[&str] = &[
 ];
 
 /// Returns the result type of a function; `None` if it is unknown.
-pub(crate) fn function(name: &str, has_target: bool) -> Option<Type> {
+pub(crate) fn function(name: &str, has_target: bool) -> Option<Type<'static>> {
     if !has_target && METHODS.contains(&name) {
         return None;
     }

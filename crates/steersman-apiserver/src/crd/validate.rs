@@ -29,7 +29,7 @@ pub(crate) fn check(_cx: &Context<'_>, old: Option<&Object>, object: &Object, er
         text(&["spec", "names", "plural"]),
     );
     let expected = format!("{plural}.{group}");
-    if name != expected {
+    if old.is_none() && name != expected {
         let detail = "must be spec.names.plural+\".\"+spec.group";
         errors.push(FieldError::invalid("metadata.name", &Value::from(name), detail));
     }
@@ -42,6 +42,7 @@ pub(crate) fn check(_cx: &Context<'_>, old: Option<&Object>, object: &Object, er
     if let Some(old) = old {
         check_change(old, object, errors);
     }
+    check_stored(object, errors);
     let approved = metadata_of(object)
         .get("annotations")
         .and_then(|annotations| annotations.get("api-approved.kubernetes.io"));
@@ -184,8 +185,57 @@ fn check_versions(object: &Object, errors: &mut Vec<FieldError>) {
         ),
     ];
     for (_, detail) in problems.iter().filter(|(is_wrong, _)| *is_wrong) {
-        let shown = Value::Array(versions.to_vec());
+        let shown = match versions {
+            [] => Value::Null,
+            versions => Value::Array(versions.to_vec()),
+        };
         errors.push(FieldError::invalid("spec.versions", &shown, detail));
+    }
+    // The real server knows the first version also under its old name.
+    if let Some(first) = versions.first() {
+        let name = first["name"].as_str().unwrap_or_default();
+        check_label("spec.version".to_owned(), name, errors);
+    }
+}
+
+/// Checks that the versions in which objects are stored are those of the spec.
+fn check_stored(object: &Object, errors: &mut Vec<FieldError>) {
+    let path = "status.storedVersions";
+    let stored = at(object, &["status", "storedVersions"])
+        .cloned()
+        .unwrap_or_default();
+    let mut left: Vec<(usize, &str)> = stored
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .enumerate()
+        .collect();
+    if left.is_empty() {
+        let detail = "must have at least one stored version";
+        errors.push(FieldError::invalid(path, &Value::Null, detail));
+    }
+    for version in versions(object) {
+        let name = version["name"].as_str().unwrap_or_default();
+        let place = left.iter().position(|(_, known)| *known == name);
+        match place {
+            Some(place) => drop(left.remove(place)),
+            None if version["storage"] == json!(true) => {
+                let detail = format!("must have the storage version {name}");
+                errors.push(FieldError::invalid(path, &stored, &detail));
+            }
+            None => {}
+        }
+    }
+    for (index, name) in left {
+        let detail = format!(
+            "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
+        );
+        errors.push(FieldError::invalid(
+            format!("{path}[{index}]"),
+            &Value::from(name),
+            &detail,
+        ));
     }
 }
 
@@ -220,6 +270,9 @@ fn check_scale(subresources: &Value, at: &str, errors: &mut Vec<FieldError>) {
             if required {
                 errors.push(FieldError::required(field, ""));
             }
+        } else if !path.starts_with('.') {
+            let detail = "must be a simple json path starting with .";
+            errors.push(FieldError::invalid(field, &Value::from(path), detail));
         } else if !path.starts_with(root) {
             let detail = format!("should be a json path under {}", root.trim_end_matches('.'));
             errors.push(FieldError::invalid(field, &Value::from(path), &detail));
@@ -239,31 +292,6 @@ fn check_change(old: &Object, object: &Object, errors: &mut Vec<FieldError>) {
         if at(old, path) != at(object, path) {
             let value = at(object, path).cloned().unwrap_or_default();
             errors.push(FieldError::invalid(path.join("."), &value, "field is immutable"));
-        }
-    }
-    // A version in which objects may still be stored cannot be removed.
-    let names: Vec<Value> = at(object, &["spec", "versions"])
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(|version| version.get("name").cloned())
-        .collect();
-    let stored = at(object, &["status", "storedVersions"])
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
-    for (index, version) in stored.iter().enumerate() {
-        if !names.contains(version) {
-            let detail = "missing from spec.versions; ";
-            let detail = format!(
-                "{detail}{} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {0} and removes {0} from status.storedVersions",
-                version.as_str().unwrap_or_default()
-            );
-            errors.push(FieldError::invalid(
-                format!("status.storedVersions[{index}]"),
-                version,
-                &detail,
-            ));
         }
     }
 }

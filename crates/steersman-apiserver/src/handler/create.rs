@@ -37,7 +37,7 @@ pub(crate) fn insert(
     let is_named = !name_of(&object).is_empty();
     let name = settle_identity(cx, target, &mut object)?;
     let mut named = Target {
-        name: name.clone(),
+        name,
         ..target.clone()
     };
     admission::check_create(cx, &named)?;

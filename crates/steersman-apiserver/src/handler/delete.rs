@@ -42,6 +42,8 @@ pub(crate) struct DeleteOptions {
     pub(crate) dry_run: bool,
     /// Set by the deprecated `orphanDependents: false`. Then the response is 202 if finalizers keep the object.
     pub(crate) cascades_of_old: bool,
+    /// True for an object of a collection; hooks get no name then.
+    pub(crate) is_of_collection: bool,
 }
 
 impl DeleteOptions {
@@ -110,6 +112,7 @@ impl DeleteOptions {
             grace_period: body.get("gracePeriodSeconds").and_then(Value::as_i64),
             dry_run: !dry_run.is_empty(),
             cascades_of_old: orphan == Some(false),
+            is_of_collection: false,
         })
     }
 }
@@ -203,7 +206,7 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
         .ok_or_else(|| target.not_found())?;
     check_preconditions(target, &existing, options)?;
     let old = current(cx, target, &existing)?;
-    admit(cx, target, &old, options.dry_run)?;
+    admit(cx, target, &old, options)?;
     let mut object = old.clone();
     let deleting = metadata_of(&old).contains_key("deletionTimestamp");
     propagate(target, &mut object, options);
@@ -249,8 +252,12 @@ pub(crate) fn remove(cx: &mut Context<'_>, target: &Target, options: &DeleteOpti
 }
 
 /// Runs the admission hooks of a deletion.
-fn admit(cx: &mut Context<'_>, target: &Target, old: &Object, dry_run: bool) -> Result<()> {
-    let write = Write::delete(target, old, dry_run);
+fn admit(cx: &mut Context<'_>, target: &Target, old: &Object, options: &DeleteOptions) -> Result<()> {
+    let mut target = target.clone();
+    if options.is_of_collection {
+        target.name.clear();
+    }
+    let write = Write::delete(&target, old, options.dry_run);
     hooks::mutate(cx, write, |_, _| Ok(()))?;
     hooks::validate(cx, write)
 }
@@ -395,7 +402,10 @@ pub(crate) fn set_finalizers(object: &mut Object, finalizers: &[String]) {
 pub(crate) fn delete_collection(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let representation = representation(call, target)?;
     let list = ListOptions::parse(&call.query, &target.resource, target.version(), "", false)?;
-    let options = DeleteOptions::parse(call)?;
+    let options = DeleteOptions {
+        is_of_collection: true,
+        ..DeleteOptions::parse(call)?
+    };
     let revision = cx.state.store.revision();
     let known = cx
         .admission

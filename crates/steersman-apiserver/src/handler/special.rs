@@ -16,49 +16,72 @@ use crate::{
     auth::token::{Account, BOUND_KINDS, Bound, ISSUER},
     clock::rfc3339,
     managed,
-    resource::at,
+    resource::{Subresource, at},
     state::Context,
     status::{Failure, FieldError, Qualified, Result},
     store::{Object, metadata_of},
 };
 
-/// Runs the admission hooks of an action, whose object is never stored.
-fn admit(cx: &mut Context<'_>, call: &Call, target: &Target, body: Value) -> Result<Value> {
-    let Some(sub) = target.version().subresource(&target.subresource) else {
-        return Ok(body);
-    };
-    let or = |own: &str, main: &str| {
-        if own.is_empty() {
-            main.to_owned()
+/// Returns the kind of the object that an action takes.
+fn kind_of(target: &Target) -> GroupVersionKind {
+    let sub = target.version().subresource(&target.subresource);
+    let text = |field: fn(&Subresource) -> &String| sub.map(field).cloned().unwrap_or_default();
+    let version = text(|sub| &sub.version);
+    GroupVersionKind {
+        group: text(|sub| &sub.group),
+        version: if version.is_empty() {
+            target.version().name.clone()
         } else {
-            own.to_owned()
-        }
-    };
-    let kind = GroupVersionKind {
-        group: sub.group.clone(),
-        version: or(&sub.version, &target.version().name),
-        kind: sub.kind.clone(),
-    };
+            version
+        },
+        kind: text(|sub| &sub.kind),
+    }
+}
+
+/// Runs the mutating hooks of an action, whose object is never stored.
+fn mutate(cx: &mut Context<'_>, call: &Call, target: &Target, body: Value) -> Result<Value> {
     let Value::Object(mut object) = body else {
         return Ok(body);
     };
     let metadata = object.entry("metadata").or_insert_with(|| json!({}));
     if let Value::Object(metadata) = metadata {
-        metadata.insert("namespace".to_owned(), json!(target.namespace));
+        metadata
+            .entry("namespace")
+            .or_insert_with(|| json!(target.namespace));
     }
-    let dry_run = call.query.filled("dryRun").is_some();
+    let kind = kind_of(target);
     let write = Write {
         kind: Some(&kind),
-        ..Write::create(target, &object, dry_run)
+        ..Write::create(target, &object, call.query.filled("dryRun").is_some())
     };
-    let changed = admission::admit(cx, write)?;
+    let changed = admission::mutate(cx, write, |_, _| Ok(()))?;
     Ok(Value::Object(changed.unwrap_or(object)))
+}
+
+/// Runs the validating hooks of an action.
+fn validate(cx: &mut Context<'_>, call: &Call, target: &Target, body: &Value) -> Result<()> {
+    let Value::Object(object) = body else {
+        return Ok(());
+    };
+    let kind = kind_of(target);
+    let write = Write {
+        kind: Some(&kind),
+        ..Write::create(target, object, call.query.filled("dryRun").is_some())
+    };
+    admission::validate(cx, write)
+}
+
+/// Runs all hooks of an action.
+fn admit(cx: &mut Context<'_>, call: &Call, target: &Target, body: Value) -> Result<Value> {
+    let body = mutate(cx, call, target, body)?;
+    validate(cx, call, target, &body)?;
+    Ok(body)
 }
 
 /// Issues a token for a service account.
 pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) -> Result<Reply> {
     let body = decode::value(call, "TokenRequest", &mut Vec::new())?;
-    let body = admit(cx, call, target, body)?;
+    let body = mutate(cx, call, target, body)?;
     let stored = cx
         .state
         .store
@@ -103,6 +126,17 @@ pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) 
     };
     let expires = cx.now + Duration::from_secs(seconds);
     let bound = bound_object(cx, target, &body)?;
+    let reference = body
+        .pointer("/spec/boundObjectRef")
+        .cloned()
+        .unwrap_or(Value::Null);
+    let mut reply = json!({
+        "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {"name": target.name, "namespace": target.namespace, "uid": uid, "creationTimestamp": cx.timestamp()},
+        "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": reference},
+        "status": {"token": "", "expirationTimestamp": null},
+    });
+    validate(cx, call, target, &reply)?;
     let account = Account {
         namespace: target.namespace.clone(),
         name: target.name.clone(),
@@ -112,16 +146,7 @@ pub(crate) fn token_request(cx: &mut Context<'_>, call: &Call, target: &Target) 
     };
     let id = cx.state.random.uid();
     let token = cx.state.signer.sign(&account, &audiences, &id, cx.now, expires);
-    let reference = body
-        .pointer("/spec/boundObjectRef")
-        .cloned()
-        .unwrap_or(Value::Null);
-    let mut reply = json!({
-        "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {"name": target.name, "namespace": target.namespace, "uid": uid, "creationTimestamp": cx.timestamp()},
-        "spec": {"audiences": audiences, "expirationSeconds": seconds, "boundObjectRef": reference},
-        "status": {"token": token, "expirationTimestamp": rfc3339(expires)},
-    });
+    reply["status"] = json!({"token": token, "expirationTimestamp": rfc3339(expires)});
     let mut sent = json!({"spec": body.get("spec").cloned().unwrap_or_else(|| json!({}))});
     sent["spec"]["expirationSeconds"] = json!(seconds);
     if let Some(managed) = managed::of_new(
@@ -224,6 +249,7 @@ pub(crate) fn evict(cx: &mut Context<'_>, call: &Call, target: &Target) -> Resul
             .and_then(Value::as_i64),
         dry_run: body.pointer("/deleteOptions/dryRun").is_some() || call.query.filled("dryRun").is_some(),
         cascades_of_old: false,
+        is_of_collection: false,
         propagation: None,
     };
     let main = Target {

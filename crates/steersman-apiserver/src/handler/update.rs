@@ -134,9 +134,9 @@ pub(crate) fn replace(
         return Err(Failure::invalid(resource.qualified_kind(), &target.name, &errors));
     }
     admission::check_write(cx, target, Some(&old), &object)?;
+    stamp(&mut object, existing.revision);
     hooks::validate(cx, Write::update(target, &old, &object, dry_run))?;
     let charges = admission::quota::check(cx, target, Some(&old), &object)?;
-    stamp(&mut object, existing.revision);
     managed::ignore_timestamps(&old, &mut object);
     if is_done_for(target, &object) {
         if !dry_run {

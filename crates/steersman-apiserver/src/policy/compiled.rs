@@ -8,9 +8,9 @@ use serde_json::Value;
 use crate::cel::expression::{Expression, Scope, Type};
 
 /// The types of the result of each kind of expression.
-pub(crate) const CONDITION: &[Type] = &[Type::Bool];
-pub(crate) const MESSAGE: &[Type] = &[Type::String];
-pub(crate) const ANNOTATION: &[Type] = &[Type::String, Type::Null];
+pub(crate) const CONDITION: &[Type<'static>] = &[Type::Bool];
+pub(crate) const MESSAGE: &[Type<'static>] = &[Type::String];
+pub(crate) const ANNOTATION: &[Type<'static>] = &[Type::String, Type::Null];
 
 /// The expressions of a valid policy.
 #[derive(Debug, Default)]
@@ -34,11 +34,11 @@ pub(crate) struct Validation {
 #[derive(Clone, Debug)]
 pub(crate) struct Scopes {
     /// Of match conditions.
-    pub(crate) conditions: Scope,
+    pub(crate) conditions: Scope<'static>,
     /// Of variables, validations and audit annotations.
-    pub(crate) validations: Scope,
+    pub(crate) validations: Scope<'static>,
     /// Of message expressions.
-    pub(crate) messages: Scope,
+    pub(crate) messages: Scope<'static>,
 }
 
 impl Scopes {
@@ -48,7 +48,7 @@ impl Scopes {
         let conditions = Scope {
             has_params,
             has_authorizer: true,
-            variables: None,
+            ..Scope::default()
         };
         let validations = Scope {
             variables: has_variables.then(BTreeMap::new),
@@ -66,7 +66,7 @@ impl Scopes {
     }
 
     /// Declares a variable for the expressions after it.
-    pub(crate) fn declare(&mut self, name: &str, result: Type) {
+    pub(crate) fn declare(&mut self, name: &str, result: Type<'static>) {
         for scope in [&mut self.validations, &mut self.messages] {
             scope
                 .variables
@@ -81,7 +81,7 @@ impl Compiled {
     pub(crate) fn of(spec: &Value) -> Self {
         let mut scopes = Scopes::of(spec);
         let mut compiled = Self::default();
-        let compile = |text: &Value, scope: &Scope, wanted: &[Type]| {
+        let compile = |text: &Value, scope: &Scope<'static>, wanted: &[Type<'static>]| {
             let text = text.as_str().filter(|text| !text.trim().is_empty())?;
             Expression::compile(text, scope, wanted).ok()
         };

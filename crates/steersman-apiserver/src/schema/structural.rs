@@ -14,11 +14,11 @@ enum Level {
     Field,
 }
 
-/// Checks a schema in its OpenAPI form. Errors are sorted by text, as on the real server.
+/// Checks a schema in its OpenAPI form. Errors are sorted by text, unknown types last, as on the real server.
 pub(crate) fn check(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let mut found = Vec::new();
     node(schema, Level::Root, path, &mut found);
-    found.sort_by_key(ToString::to_string);
+    found.sort_by_key(|error: &FieldError| (error.reason == "FieldValueNotSupported", error.to_string()));
     errors.extend(found);
 }
 

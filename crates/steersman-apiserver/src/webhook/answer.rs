@@ -29,9 +29,9 @@ impl Response {
 }
 
 /// Returns the JSON of a successful response.
-pub(super) fn decode(response: Response) -> Result<Value, String> {
+pub(super) fn decode(response: &Response) -> Result<Value, String> {
     if !(200..=206).contains(&response.code) {
-        return Err(refusal(&response));
+        return Err(refusal(response));
     }
     if response.body.is_empty() {
         let kind = response.header(header::CONTENT_TYPE);
@@ -45,7 +45,9 @@ pub(super) fn decode(response: Response) -> Result<Value, String> {
 
 /// Parses an object as the real server's decoder does.
 fn parse(body: &[u8]) -> Result<Value, String> {
-    let parsed = json::parse(body, &mut Vec::new());
+    // The decoder takes YAML, too, and so any text is at least a string.
+    let parsed =
+        json::parse(body, &mut Vec::new()).or_else(|error| json::parse_yaml(body).map_err(|_| error));
     let value = parsed.map_err(|error| format!("couldn't get version/kind; json parse error: {error}"))?;
     if !value.is_object() {
         let found = crate::handler::decode::go_kind(&value);

@@ -157,7 +157,9 @@ fn tls_error(host: &str, error: &std::io::Error) -> String {
 }
 
 fn http_error(error: &hyper::Error) -> String {
-    if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    let is_end = cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::UnexpectedEof);
+    if is_end || error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
         "EOF".to_owned()
     } else if error.is_parse() {
         "net/http: HTTP/1.x transport connection broken: malformed HTTP response".to_owned()

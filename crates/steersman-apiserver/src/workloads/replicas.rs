@@ -130,3 +130,57 @@ pub(super) fn put_count(status: &mut Object, field: &str, count: usize) {
         status.insert(field.to_owned(), Value::from(count));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, fields: &Value) -> Arc<Object> {
+        let mut pod = json!({
+            "metadata": {"name": name, "resourceVersion": "5", "creationTimestamp": "2026-01-01T00:00:05Z"},
+            "spec": {"nodeName": "n"},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        json_patch::merge(&mut pod, fields);
+        match pod {
+            Value::Object(pod) => Arc::new(pod),
+            _ => unreachable!("the patch is an object"),
+        }
+    }
+
+    #[test]
+    fn deletes_unplaced_pending_unready_cheap_crowded_restarted_and_young_pods_first() {
+        let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+        let mut young_unready = unready.clone();
+        young_unready["metadata"] = json!({"creationTimestamp": "2026-01-01T00:00:09Z"});
+        let cost = json!({"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-5"}}});
+        let wanted = [
+            pod("unplaced", &json!({"spec": {"nodeName": ""}})),
+            pod("pending", &json!({"status": {"phase": "Pending"}})),
+            pod("young unready", &young_unready),
+            pod("old unready", &unready),
+            pod("cheap", &cost),
+            pod(
+                "restarted",
+                &json!({"status": {"containerStatuses": [{"restartCount": 3}]}}),
+            ),
+            pod(
+                "young",
+                &json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:07Z"}}),
+            ),
+            pod(
+                "second of its second",
+                &json!({"metadata": {"resourceVersion": "6"}}),
+            ),
+            pod("old", &json!({})),
+            pod("alone", &json!({"spec": {"nodeName": "other"}})),
+        ];
+        let names = |pods: &[Arc<Object>]| -> Vec<String> {
+            pods.iter().map(|pod| text(pod, &["metadata", "name"])).collect()
+        };
+        let mut pods = wanted.to_vec();
+        pods.reverse();
+        rank(&mut pods);
+        assert_eq!(names(&pods), names(&wanted));
+    }
+}

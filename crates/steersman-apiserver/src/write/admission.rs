@@ -31,6 +31,7 @@ pub(crate) fn change_new(cx: &Context<'_>, target: &Target, object: &mut Object)
     if target.resource.is("", "pods") {
         limits::set_defaults(cx, target, object);
         priority::admit_pod(cx, target, object)?;
+        super::kinds::tolerate_lost_nodes(object);
         runtime_class::admit(cx, target, object)?;
         topology::admit(cx, object);
     } else if target.resource.is("", "persistentvolumeclaims") {

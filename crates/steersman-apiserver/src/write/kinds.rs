@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{checks, defaults};
+use super::{certificates, checks, defaults};
 use crate::{
     background::protection,
     crd,
@@ -41,8 +41,8 @@ pub(crate) fn prepare_create(cx: &mut Context<'_>, target: &Target, object: &mut
         select_own_pods(object);
     } else if is(target, "apps", "daemonsets") {
         count_template(None, object);
-    } else if is(target, "", "pods") {
-        tolerate_lost_nodes(object);
+    } else if is(target, "certificates.k8s.io", "certificatesigningrequests") {
+        certificates::prepare_create(cx, object);
     } else if is(target, "", "nodes") {
         let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
         if let Some(Value::Object(spec)) = object.get_mut("spec")
@@ -146,8 +146,9 @@ fn count_template(old: Option<&Object>, object: &mut Object) {
     }
 }
 
-/// Adds tolerations that keep a Pod on a lost node for five minutes, unless the Pod has tolerations for these taints.
-fn tolerate_lost_nodes(object: &mut Object) {
+/// The admission plugin `DefaultTolerationSeconds`: adds tolerations that keep a Pod on a lost node for five minutes,
+/// unless the Pod has tolerations for these taints.
+pub(super) fn tolerate_lost_nodes(object: &mut Object) {
     let Some(Value::Object(spec)) = object.get_mut("spec") else {
         return;
     };
@@ -206,6 +207,8 @@ pub(crate) fn prepare_update(
                 None => metadata.remove("labels"),
             };
         }
+    } else if is(target, "certificates.k8s.io", "certificatesigningrequests") {
+        certificates::prepare_update(cx, old, object);
     } else if is(target, "apps", "daemonsets") {
         count_template(Some(old), object);
     } else if is(target, "", "pods") && target.subresource.is_empty() {

@@ -2,7 +2,7 @@
 //! Conversations with API servers: their text form, and what makes two of them the same.
 //!
 //! A conversation is a list of steps that begin with `== title`. A step has directives (`@as USER`; `@token TOKEN`, to
-//! send that token in the place of a user's; `@loose`, if revisions say nothing; for a real server only, `@wait SECONDS` and `@second` before the request), a request line, headers, an empty line and a body. `{{title:/pointer}}`
+//! send that token in the place of a user's; `@loose`, if revisions say nothing; `@ordered`, if errors have an order; for a real server only, `@wait SECONDS` and `@second` before the request), a request line, headers, an empty line and a body. `{{title:/pointer}}`
 //! stands for a value in the answer to an earlier step.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -22,6 +22,8 @@ pub(crate) struct Step {
     pub(crate) wait: Duration,
     /// The real server is asked at the beginning of a second: what follows must carry one time.
     pub(crate) begins_second: bool,
+    /// Errors are compared in their order, which is not random here.
+    pub(crate) is_ordered: bool,
     /// What is answered was written by the server in its own time: its revision has no place among the others.
     pub(crate) is_loose: bool,
     pub(crate) body: String,
@@ -51,6 +53,8 @@ fn step(block: &str) -> Step {
             step.token = token.trim().to_owned();
         } else if line.trim() == "@loose" {
             step.is_loose = true;
+        } else if line.trim() == "@ordered" {
+            step.is_ordered = true;
         } else if line.trim() == "@second" {
             step.begins_second = true;
         } else if let Some(seconds) = line.strip_prefix("@wait ") {
@@ -210,6 +214,11 @@ fn is_age(text: &str) -> bool {
 /// Masks uids, times and revisions in a text.
 fn words(text: &str) -> String {
     let mask = |word: &str| {
+        if let Some(start) = word.find("uid=\"").map(|at| at + 5)
+            && let Some(uid) = word.get(start..start + 36)
+        {
+            return word.replace(uid, "<uid>");
+        }
         let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
         if let Some((before, uid)) = uid_in(word) {
             return format!("{before}<uid>{}", words(&word[before.len() + uid.len()..]));
@@ -226,17 +235,29 @@ fn words(text: &str) -> String {
     };
     // Differences between Go structs, and Go structs themselves, are not for comparison.
     let text = text.split("\n@@").next().unwrap_or_default();
-    if let (Some((before, rest)), true) = (
-        text.split_once("spec.template: Invalid value: {"),
-        text.contains("field is immutable"),
-    ) {
+    let template = [
+        "spec.template: Invalid value: {",
+        "spec.template.spec: Invalid value: {",
+    ];
+    let template = template.iter().find_map(|start| text.split_once(start));
+    if let (Some((before, rest)), true) = (template, text.contains("field is immutable")) {
         let after = rest.rsplit_once("}: ").map_or("", |(_, after)| after);
         return format!("{before}<object>{after}");
     }
     if text.starts_with("Invalid value: {\"labels\":") && text.ends_with("field is immutable")
         || text.starts_with("Invalid value: {\"metadata\":") && text.ends_with("field is immutable")
+        || text.starts_with("Invalid value: {\"Volumes\":") && text.ends_with("field is immutable")
+        || text.starts_with("Invalid value: {\"containers\":") && text.ends_with("field is immutable")
     {
         return "<object>: field is immutable".to_owned();
+    }
+    // Versions of a definition, too.
+    if let Some((before, rest)) = text
+        .split_once("Invalid value: [{\"Name\":")
+        .or_else(|| text.split_once("Invalid value: [{\"name\":"))
+        && let Some((_, after)) = rest.split_once("}]: must ")
+    {
+        return words(&format!("{before}<versions>: must {after}"));
     }
     // An object that a patch made is shown with its fields in the order of Go structs.
     if let (Some(start), Some(end)) = (
@@ -271,11 +292,13 @@ fn parsed(body: &str) -> Value {
 }
 
 /// A body without what differs between two servers.
-pub(crate) fn comparable(body: &str, ranks: &Ranks) -> Value {
+pub(crate) fn comparable(body: &str, ranks: &Ranks, is_ordered: bool) -> Value {
     let mut value = parsed(body);
     normalize(&mut value, "", ranks);
     generated(&mut value);
-    unordered(&mut value);
+    if !is_ordered {
+        unordered(&mut value);
+    }
     value
 }
 

@@ -33,7 +33,7 @@ impl Clock for Frozen {
     }
 }
 
-/// A server with RBAC that leaves garbage, namespaces and the status of quotas alone, as kube-apiserver without its controllers.
+/// A server with RBAC that leaves garbage, namespaces and the status of quotas and policies alone, as kube-apiserver without its controllers.
 pub(crate) fn server_without_controllers() -> ApiServer {
     builder()
         .clock(Frozen)
@@ -41,6 +41,7 @@ pub(crate) fn server_without_controllers() -> ApiServer {
         .garbage_collection(false)
         .namespace_deletion(false)
         .quota_usage(false)
+        .policy_status(false)
         .build()
 }
 

@@ -563,6 +563,7 @@ async fn an_event_that_was_lost_is_made_up_for_by_a_list_where_that_is_asked_for
     assert_eq!(scene.trouble(), None);
 }
 
+// D1
 #[tokio::test]
 async fn guarantee_3_a_watch_without_revisions_is_followed_by_a_list() {
     let item = |name: &str| format!(r#"{{"metadata":{{"name":"{name}","namespace":"ns"}}}}"#);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! State of both watches, and the presence that follows from it.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use serde::Deserialize;
 use steersman_cache::Resource;
@@ -113,6 +116,8 @@ pub(super) struct PresenceIndex {
     definitions: HashMap<(String, String), Defined>,
     /// By object name, because a deletion reliably has only that.
     definition_names: HashMap<String, (String, String)>,
+    /// Names of CRDs that could never be decoded.
+    undecodable: HashSet<String>,
     services: HashMap<String, (String, String)>,
     pub(super) trust_definitions: Trust,
     pub(super) trust_services: Trust,
@@ -143,11 +148,21 @@ impl PresenceIndex {
             served: served.map(|version| version.name.clone()).collect(),
             namespaced: spec.scope.as_ref().map(|scope| scope == "Namespaced"),
         };
+        self.undecodable.remove(name);
         self.definition_names.insert(name.to_owned(), key.clone());
         self.definitions.insert(key, defined);
     }
 
+    /// Records a CRD that cannot be decoded. The last decoded state stays. Without one, discovery decides: the kind exists,
+    /// but whether it is served is unknown.
+    pub(super) fn define_undecodable(&mut self, name: &str) {
+        if !self.definition_names.contains_key(name) {
+            self.undecodable.insert(name.to_owned());
+        }
+    }
+
     pub(super) fn undefine(&mut self, name: &str) {
+        self.undecodable.remove(name);
         if let Some(key) = self.definition_names.remove(name) {
             self.definitions.remove(&key);
         }
@@ -160,6 +175,13 @@ impl PresenceIndex {
         let spec = &service.spec;
         self.services
             .insert(name.to_owned(), (spec.group.clone(), spec.version.clone()));
+    }
+
+    /// Records an APIService that cannot be decoded. Its name is that of its version and group: `v1.example.com`.
+    pub(super) fn serve_undecodable(&mut self, name: &str) {
+        let (version, group) = name.split_once('.').unwrap_or((name, ""));
+        let served = || (group.to_owned(), version.to_owned());
+        self.services.entry(name.to_owned()).or_insert_with(served);
     }
 
     pub(super) fn unserve(&mut self, name: &str) {
@@ -182,6 +204,7 @@ impl PresenceIndex {
         }
         let told = match self.defined(resource) {
             Some(defined) => defined.sighting(resource),
+            None if self.undecodable.contains(&definition_name(resource)) => return Verdict::Ask,
             None => Sighting::new(Presence::Absent, format!("{resource} is not installed")),
         };
         // An aggregated API server can have kinds without a CRD in any group. It can also take precedence over a CRD.
@@ -214,6 +237,11 @@ impl PresenceIndex {
         let key = (resource.group().to_owned(), resource.plural().to_owned());
         self.definitions.get(&key)
     }
+}
+
+/// Returns the name of the CRD of a kind.
+fn definition_name(resource: &Resource) -> String {
+    format!("{}.{}", resource.plural(), resource.group())
 }
 
 impl Defined {
@@ -393,6 +421,27 @@ mod tests {
         facts.define("widgets.example.com", "1", &definition(true, "True"));
         assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
         facts.undefine("widgets.example.com");
+        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+    }
+
+    #[test]
+    fn guarantee_3_a_kind_whose_definition_cannot_be_decoded_is_left_to_discovery() {
+        let (mut facts, name) = (watched(), "widgets.example.com");
+        facts.define_undecodable(name);
+        assert_eq!(facts.judge(&widgets("v1")), Verdict::Ask);
+        facts.define(name, "1", &definition(true, "True"));
+        facts.define_undecodable(name);
+        assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
+        facts.undefine(name);
+        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+        facts.define_undecodable(name);
+        facts.undefine(name);
+        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+
+        facts.serve_undecodable("v1.example.com");
+        assert_eq!(facts.judge(&widgets("v1")), Verdict::Ask);
+        assert_eq!(presence(&facts, &widgets("v2")), Presence::Absent);
+        facts.unserve("v1.example.com");
         assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
     }
 

@@ -59,6 +59,14 @@ struct Entry {
     left: Option<Since>,
 }
 
+/// State of a watched object.
+enum Observed<P> {
+    Decoded(P),
+    /// The object exists and cannot be decoded.
+    Undecodable,
+    Deleted,
+}
+
 /// A subscriber of a kind. The tracker runs while there is at least one.
 pub(super) struct Asked {
     tracker: Arc<Tracker>,
@@ -81,16 +89,18 @@ impl Tracker {
             surroundings,
             &shared,
             |facts, name, uid, definition| match definition {
-                Some(definition) => facts.define(name, uid, definition),
-                None => facts.undefine(name),
+                Observed::Decoded(definition) => facts.define(name, uid, definition),
+                Observed::Undecodable => facts.define_undecodable(name),
+                Observed::Deleted => facts.undefine(name),
             },
         );
         let services = watch_facts::<APIService, Service>(
             surroundings,
             &shared,
             |facts, name, _, service| match service {
-                Some(service) => facts.serve(name, service),
-                None => facts.unserve(name),
+                Observed::Decoded(service) => facts.serve(name, service),
+                Observed::Undecodable => facts.serve_undecodable(name),
+                Observed::Deleted => facts.unserve(name),
             },
         );
         let follower = Follower {
@@ -206,7 +216,7 @@ impl Shared {
 fn watch_facts<K, P>(
     surroundings: &InformerContext,
     shared: &Arc<Shared>,
-    note: fn(&mut PresenceIndex, &str, &str, Option<&P>),
+    note: fn(&mut PresenceIndex, &str, &str, Observed<&P>),
 ) -> (Informer, Registration)
 where
     K: kube::Resource<DynamicType = (), Scope: 'static>,
@@ -218,15 +228,16 @@ where
     let shared = Arc::clone(shared);
     let registration = informer.handle("presence", move |event: &Event| {
         let object = event.object();
-        let noted = match object.decoded::<P>() {
-            _ if event.is_deletion() => None,
-            Ok(noted) => Some(noted),
-            // An object that cannot be decoded still exists.
+        let decoded = object.decoded::<P>();
+        let observed = match &decoded {
+            _ if event.is_deletion() => Observed::Deleted,
+            Ok(decoded) => Observed::Decoded(&**decoded),
             Err(error) => {
-                return tracing::warn!(%error, "cannot decode CRD or APIService; keeping the last known state");
+                tracing::warn!(%error, "cannot decode CRD or APIService; keeping the last known state");
+                Observed::Undecodable
             }
         };
-        note(&mut shared.facts(), object.name(), object.uid(), noted.as_deref());
+        note(&mut shared.facts(), object.name(), object.uid(), observed);
         shared.changed.notify_one();
     });
     (informer, registration)

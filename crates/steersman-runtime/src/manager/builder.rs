@@ -210,7 +210,8 @@ impl ManagerBuilder {
         self
     }
 
-    /// Clock of the manager. Default: the system clock.
+    /// Clock of the manager, and of the cluster that it connects to by default. A cluster that is [passed in](Self::cluster) keeps
+    /// its own clock. Default: the system clock.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self

@@ -188,6 +188,58 @@ async fn a_spoke_cluster_holds_readiness_until_the_sync_timeout(fixture: Fixture
     running.stop().await.unwrap();
 }
 
+// R65, D16
+#[steersman_testing::test]
+async fn a_spoke_cluster_that_is_away_holds_a_conditional_controller_until_the_sync_timeout(
+    fixture: Fixture,
+) {
+    for (away, sync_timeout, expected) in [
+        ("far", Duration::from_secs(120), 500),
+        ("far", Duration::from_millis(100), 200),
+        ("near", Duration::from_millis(100), 500),
+    ] {
+        let proxy = fixture.proxy().await;
+        let _unplugged = proxy.unplug();
+        let mut builder = Manager::builder().cache_sync_timeout(sync_timeout).health(HERE);
+        let mut place = None;
+        for name in ["near", "far"] {
+            let cluster = match name == away {
+                true => cluster_through(&fixture, &proxy, name).await,
+                false => cluster_builder(&fixture, name).build().await.unwrap(),
+            };
+            builder = builder.cluster(cluster.clone());
+            place = place.or((name == away).then_some(cluster));
+        }
+        let manager = builder.build().await.unwrap();
+        let reconciler =
+            reconcile_fn(async |_: Request, _: Context| Ok::<_, BoxError>(Action::await_change()));
+        Controller::of::<ConfigMap>("conditional")
+            .on(&place.unwrap())
+            .when_installed()
+            .add_to(&manager, reconciler)
+            .unwrap();
+        let running = run(&manager);
+        let is_known = |standing: &RunnableStatus| standing.to_string().contains("unreachable");
+        managed::stands(&manager, "conditional", is_known).await;
+        if expected == 200 {
+            let impaired = |standing: &RunnableStatus| matches!(standing, RunnableStatus::Impaired { .. });
+            managed::stands(&manager, "conditional", impaired).await;
+        } else if away == "near" {
+            manager
+                .statuses()
+                .when_settled(|all| all.contains("conditional"))
+                .await;
+        }
+        let (status, body) = readyz(&manager).await;
+        assert_eq!(status, expected, "{away}: {body}");
+        let is_named = |line: &str| {
+            line.starts_with("runnable conditional: impaired: ") && line.ends_with("(cluster far)")
+        };
+        assert_eq!(body.lines().any(is_named), expected == 200, "{body}");
+        running.stop().await.unwrap();
+    }
+}
+
 // R174
 #[steersman_testing::test]
 async fn a_cluster_is_seen_to_drain_until_it_is_removed(fixture: Fixture) {

@@ -10,10 +10,10 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use steersman_core::ObjectKey;
 use steersman_runtime::{Controller, Manager, RunContext, RunPolicy, Runnable, kind, map_fn, run_fn};
-use steersman_testing::Fixture;
+use steersman_testing::{Fixture, ServerKind};
 use tokio::sync::watch;
 
-use managed::{Log, Steps, cluster_through, config_map, key, let_go_on, manager_of, run};
+use managed::{Log, Steps, cluster_through, config_map, key, let_go_on, manager_of, run, until};
 
 async fn without_cluster() -> Manager {
     Manager::builder().without_cluster().build().await.unwrap()
@@ -110,14 +110,33 @@ async fn guarantee_1_caches_wait_for_what_needs_none_also_if_a_cancelled_run_has
     running.stop().await.unwrap();
 }
 
+/// Whether the thread of a cluster runs. Elsewhere than on Linux this is not known.
+fn has_thread(cluster: &str) -> bool {
+    let name = format!("steersman-{cluster}\n");
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
+        return cfg!(not(target_os = "linux"));
+    };
+    let names = threads.flatten().map(|thread| thread.path().join("comm"));
+    let mut names = names.filter_map(|path| std::fs::read_to_string(path).ok());
+    names.any(|found| found == name)
+}
+
 // D31
 #[steersman_testing::test]
-async fn a_dropped_manager_closes_all_connections_although_a_handler_holds_its_cluster(fixture: Fixture) {
+async fn a_dropped_manager_leaves_no_connection_and_no_thread_although_a_handler_holds_its_cluster(
+    fixture: Fixture,
+) {
     let proxy = fixture.proxy().await;
-    let cluster = cluster_through(&fixture, &proxy, "default").await;
+    // No other cluster of this process has the name. The system cuts names of threads after 15 characters.
+    let name = match fixture.server_kind() {
+        ServerKind::Embedded => "first",
+        _ => "other",
+    };
+    let cluster = cluster_through(&fixture, &proxy, name).await;
     let manager = manager_of(cluster.clone()).await;
     let client = manager.client().unwrap();
     client.create(&config_map(&fixture, "map", "1")).await.unwrap();
+    assert!(has_thread(name));
     let log = Log::new();
     let mapping = map_fn(move |secret: &Secret| {
         let namespace = secret.metadata.namespace.as_deref()?;
@@ -138,4 +157,5 @@ async fn a_dropped_manager_closes_all_connections_although_a_handler_holds_its_c
     running.stop().await.unwrap();
     drop((manager, client, controller));
     proxy.has_connections(0).await;
+    until(|| !has_thread(name)).await;
 }

@@ -100,7 +100,7 @@ fn check_subject(target: &Target, object: &Object) -> Result<()> {
         return Ok(());
     }
     let request = at(object, &["spec", "request"]).and_then(Value::as_str);
-    let der = request.and_then(|request| der(request)).unwrap_or_default();
+    let der = request.and_then(der).unwrap_or_default();
     if organizations(&der).any(|name| name == b"system:masters") {
         let why = format!("use of {CLIENT_SIGNER} signer with system:masters group is not allowed");
         return Err(forbidden(target, &why));

@@ -115,10 +115,7 @@ pub(super) fn binding(object: &Value, errors: &mut Errors<'_>) {
         errors.invalid(path, &spec["validationActions"], detail);
     }
     if seen.is_empty() {
-        errors.push(FieldError::required(
-            path,
-            "at least one validation action is required",
-        ));
+        errors.required(path);
     }
 }
 
@@ -213,7 +210,12 @@ fn match_resources(path: &str, resources: &Value, errors: &mut Errors<'_>) {
 }
 
 /// Checks match conditions.
-pub(super) fn match_conditions(path: &str, conditions: &Value, scope: &Scope, errors: &mut Errors<'_>) {
+pub(super) fn match_conditions(
+    path: &str,
+    conditions: &Value,
+    scope: &Scope<'static>,
+    errors: &mut Errors<'_>,
+) {
     let conditions = conditions.as_array().map(Vec::as_slice).unwrap_or_default();
     if conditions.len() > CONDITIONS_MAX {
         errors.push(FieldError::too_many(
@@ -245,7 +247,13 @@ pub(super) fn match_conditions(path: &str, conditions: &Value, scope: &Scope, er
     }
 }
 
-fn compile(path: &str, expression: &str, scope: &Scope, wanted: &[Type], errors: &mut Errors<'_>) {
+fn compile(
+    path: &str,
+    expression: &str,
+    scope: &Scope<'static>,
+    wanted: &[Type<'static>],
+    errors: &mut Errors<'_>,
+) {
     if let Err(detail) = Expression::compile(expression, scope, wanted) {
         errors.invalid(path, &json!(expression), &detail);
     }
@@ -327,7 +335,7 @@ fn validation(path: &str, validation: &Value, scopes: &Scopes, errors: &mut Erro
     }
 }
 
-fn audit_annotations(object: &Value, scope: &Scope, errors: &mut Errors<'_>) {
+fn audit_annotations(object: &Value, scope: &Scope<'static>, errors: &mut Errors<'_>) {
     let path = "spec.auditAnnotations";
     let name = object
         .pointer("/metadata/name")

@@ -98,18 +98,7 @@ pub(super) fn secret(old: Option<&Value>, object: &Value, errors: &mut Errors<'_
 pub(super) fn claim(old: Option<&Value>, object: &Value, errors: &mut Errors<'_>) {
     let spec = &object["spec"];
     if let Some(old) = old {
-        let fixed = |spec: &Value| {
-            let mut spec = spec.clone();
-            spec["resources"]["requests"] = Value::Null;
-            // The volume binder sets these fields.
-            spec["volumeName"] = Value::Null;
-            spec["volumeAttributesClassName"] = Value::Null;
-            spec
-        };
-        if fixed(&old["spec"]) != fixed(spec) {
-            let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
-            errors.push(FieldError::forbidden("spec", detail));
-        }
+        claim_change(old, object, errors);
         return;
     }
     if is_empty(&spec["accessModes"]) {
@@ -132,6 +121,42 @@ pub(super) fn claim(old: Option<&Value>, object: &Value, errors: &mut Errors<'_>
                 errors.invalid("spec.resources[storage]", size, "must be greater than zero");
             }
         }
+    }
+}
+
+/// Checks a change of a claim: the volume is set once, and only bound claims change their size and attributes.
+fn claim_change(old: &Value, object: &Value, errors: &mut Errors<'_>) {
+    let is_bound = text(&object["status"], "phase") == "Bound";
+    let (before, mut spec) = (&old["spec"], object["spec"].clone());
+    if text(before, "volumeName").is_empty()
+        && let Value::Object(spec) = &mut spec
+    {
+        spec.remove("volumeName");
+    }
+    if is_bound {
+        spec["resources"]["requests"]["storage"] = before["resources"]["requests"]["storage"].clone();
+        match before.get("volumeAttributesClassName") {
+            Some(class) => spec["volumeAttributesClassName"] = class.clone(),
+            None => drop(
+                spec.as_object_mut()
+                    .and_then(|spec| spec.remove("volumeAttributesClassName")),
+            ),
+        }
+    }
+    if *before != spec {
+        let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+        errors.push(FieldError::forbidden("spec", detail));
+    }
+    let size = |of: &Value, pointer: &str| {
+        let size = of.pointer(pointer).and_then(Value::as_str);
+        size.and_then(quantity::number).unwrap_or_default()
+    };
+    let requested = "/spec/resources/requests/storage";
+    let new = size(object, requested);
+    if new < size(old, requested) && new <= size(old, "/status/capacity/storage") {
+        let field = "spec.resources.requests.storage";
+        let detail = "field can not be less than status.capacity";
+        errors.push(FieldError::forbidden(field, detail));
     }
 }
 

@@ -47,7 +47,7 @@ fn check_webhook(path: &str, webhook: &Value, errors: &mut Errors<'_>) {
     one_of("failurePolicy", &["Fail", "Ignore"]);
     one_of("matchPolicy", &["Equivalent", "Exact"]);
     one_of("sideEffects", &["None", "NoneOnDryRun"]);
-    if webhook.get("sideEffects").is_none() {
+    if webhook["sideEffects"].is_null() {
         let detail = "must specify one of None, NoneOnDryRun";
         errors.push(FieldError::required(at("sideEffects"), detail));
     }
@@ -185,9 +185,10 @@ fn url(path: &str, url: &str, errors: &mut Errors<'_>) {
 }
 
 fn service(path: &str, service: &Value, errors: &mut Errors<'_>) {
-    for field in ["name", "namespace"] {
+    // The real server confuses the two fields.
+    for (field, shown) in [("namespace", "name"), ("name", "namespace")] {
         if text(service, field).is_empty() {
-            errors.required(&format!("{path}.{field}"));
+            errors.required(&format!("{path}.{shown}"));
         }
     }
     let port = &service["port"];

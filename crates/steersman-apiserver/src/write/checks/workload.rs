@@ -13,6 +13,9 @@ fn selector(of: &str, spec: &Value, errors: &mut Errors<'_>) {
         errors.required("spec.selector");
     } else {
         label_selector("spec.selector", selector, errors);
+        if !is_valid(selector) {
+            errors.invalid("spec.selector", selector, "invalid label selector");
+        }
         if is_empty(&selector["matchLabels"]) && is_empty(&selector["matchExpressions"]) {
             let detail = format!("empty selector is invalid for {of}");
             errors.invalid("spec.selector", selector, &detail);
@@ -60,9 +63,6 @@ pub(super) fn label_selector(path: &str, selector: &Value, errors: &mut Errors<'
         for error in names::qualified(text(expression, "key")) {
             errors.invalid(&format!("{path}.key"), &expression["key"], &error);
         }
-    }
-    if !is_valid(selector) {
-        errors.invalid("spec.selector", selector, "invalid label selector");
     }
 }
 

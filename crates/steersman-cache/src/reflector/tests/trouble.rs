@@ -234,6 +234,20 @@ async fn guarantee_9_an_answer_that_is_not_a_list_is_trouble() {
 
 // D1
 #[tokio::test]
+async fn guarantee_9_the_first_list_is_a_list_too() {
+    for body in [
+        "{}",
+        r#"{"status":"ok"}"#,
+        r#"{"kind":"Status","apiVersion":"v1","status":"Success"}"#,
+    ] {
+        let scene = Scene::start(paged(), [answer(200, body)]);
+        assert_eq!(scene.told().await, ["begin", "abandon"], "{body}");
+        assert!(!scene.health.borrow().synced, "{body}");
+    }
+}
+
+// D1
+#[tokio::test]
 async fn guarantee_9_a_later_page_is_a_page_of_the_same_list() {
     for page in ["{}", r#"{"metadata":{},"items":[]}"#] {
         let scene = Scene::start(paged(), [list(&["a"], 5, "more"), answer(200, page)]);

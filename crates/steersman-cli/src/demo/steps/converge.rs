@@ -56,17 +56,12 @@ async fn run(stage: &mut Stage, account: &mut Account) -> Result<(), StepError> 
         ready,
     )?;
     let first = stage.home.webs.get(&key(&name(1))).await?;
-    let condition = first.as_ref().and_then(|web| web.conditions().first());
-    ensure(condition.is_some(), "a Web that was ready has no condition")?;
-    if let Some(condition) = condition {
-        account.note(format!(
-            "{}: {}={} {}: {}",
-            name(1),
-            condition.type_,
-            condition.status,
-            condition.reason,
-            condition.message
-        ))?;
+    let status = first.as_ref().and_then(|web| web.status.as_ref());
+    let summary = status.and_then(|status| status.conditions.summary());
+    ensure(summary.is_some(), "a Web that was ready has no condition")?;
+    if let Some(summary) = summary {
+        let (kind, status, reason) = (&summary.type_, &summary.status, &summary.reason);
+        account.note(format!("{}: {kind}={status} {reason}", name(1)))?;
     }
     Ok(())
 }

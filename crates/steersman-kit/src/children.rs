@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Children: objects that a parent creates and controls. The stage is usable with every reconciler.
+//!
+//! # Guarantees
+//! 1. A missing child is created with a controller reference to its parent. A create never overwrites: the server rejects it if
+//!    the name is taken.
+//! 2. An object that another object controls, or no object, is foreign. It is never written; ownership is the uid of the
+//!    controller reference, not a name. A live read confirms it first, so that a stale cache does not look like a foreign object.
+//! 3. The parent is reconciled when the foreign object changes or is deleted.
+//! 4. The fields that the parent sets are restored after a change by another client. Fields that it does not set are kept. A
+//!    field that it does not set any more is removed, also if the create had set it.
+//! 5. A child is written only if its desired fields changed, or if another client changed one of them: not for defaults of the
+//!    server, nor for changes of admission webhooks, nor for changes of its status.
+//! 6. Every later write names the uid of the child: it never hits an object that replaced it.
+//! 7. A child that is being deleted is not written. It is created again when it is gone. A child of a former parent of the same
+//!    name counts as one that is being deleted.
+//! 8. After a failover, a child is applied at most once.
+//!
+//! # Limits
+//! A field that is [ignored](ChildRules::ignore) only since a later version of the operator is removed once, unless another
+//! client has set it meanwhile.
+
+mod creation;
+mod desired;
+mod error;
+mod memory;
+mod rules;
+
+use std::{fmt, sync::Arc};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{
+    api::{DeleteParams, Patch, Preconditions},
+    core::DynamicObject,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use steersman_cache::{Object, ObjectDetail, Resource};
+use steersman_cluster::{Client, Cluster, Error, KindClient, ObjectExt, ResourceQuery};
+use steersman_core::ObjectKey;
+use steersman_runtime::{Context, KnownKind, Request};
+
+use self::desired::{Desired, describe};
+pub(crate) use self::memory::ChildId;
+pub use self::{error::ChildError, memory::ChildMemory, rules::ChildRules};
+use crate::{ChildKind, projection};
+
+/// The children of one parent, in one reconcile.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+/// use steersman_core::Action;
+/// use steersman_kit::{ChildError, ChildMemory, ChildRules, Children};
+/// use steersman_runtime::Context;
+///
+/// async fn reconcile(map: &ConfigMap, cx: &Context, memory: &ChildMemory) -> Result<Action, ChildError> {
+///     let children = Children::of(map, cx, memory)?;
+///     let mut secret = Secret::default();
+///     secret.metadata.name = map.metadata.name.clone();
+///     children.reconcile(secret, &ChildRules::new()).await?;
+///     Ok(Action::await_change())
+/// }
+/// ```
+pub struct Children {
+    client: Client,
+    cluster: Cluster,
+    manager: Arc<str>,
+    owner: OwnerReference,
+    parent: Request,
+    memory: ChildMemory,
+}
+
+/// State of a child after it was reconciled.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ChildState<C> {
+    /// The child exists and has the desired fields.
+    Live(Arc<C>),
+    /// The name belongs to an object of someone else, which was not written.
+    Foreign,
+    /// The child is being deleted. It is created again when it is gone.
+    Terminating,
+    /// The cluster does not have the kind.
+    NotInstalled,
+}
+
+/// [`ChildState`] without a type.
+pub(crate) enum Settled {
+    Live(Arc<Object>),
+    Foreign,
+    Terminating,
+    NotInstalled,
+}
+
+/// Relation of an object to the parent.
+enum Relation {
+    Controlled,
+    /// A former parent of the same name controls it: the garbage collector deletes it.
+    Former,
+    Orphan,
+    Foreign,
+}
+
+/// Decides whether a live child has to be deleted and created again.
+type MustRecreate<'a> = Option<&'a (dyn Fn(&Arc<Object>) -> Result<bool, ChildError> + Send + Sync)>;
+
+/// After this many changes by other clients, a reconcile of a child fails.
+const TRIES: u32 = 5;
+
+impl Children {
+    /// Begins to reconcile the children of an object that was read from the server.
+    ///
+    /// # Errors
+    /// When the parent has no uid.
+    pub fn of<K: KnownKind>(parent: &K, cx: &Context, memory: &ChildMemory) -> Result<Self, ChildError> {
+        let key = parent.key();
+        let owner = parent
+            .controller_owner_ref(&())
+            .ok_or_else(|| ChildError::NoUid {
+                parent: key.to_string(),
+            })?;
+        Ok(Self {
+            client: cx.client().force(),
+            cluster: cx.cluster().clone(),
+            manager: cx.field_manager().into(),
+            owner,
+            parent: Request::new(cx.cluster().name().clone(), key),
+            memory: memory.clone(),
+        })
+    }
+
+    /// Creates the child, or restores the fields that it names.
+    ///
+    /// # Errors
+    /// When the child cannot be owned, or a request fails.
+    ///
+    /// # Cancel safety
+    /// If dropped midway, the outcome of a write is unknown. The next reconcile continues.
+    pub async fn reconcile<C: ChildKind>(
+        &self,
+        child: C,
+        rules: &ChildRules<C>,
+    ) -> Result<ChildState<C>, ChildError> {
+        typed(self.reconcile_as(&Resource::of::<C>(), &child, rules).await?)
+    }
+
+    /// As [`reconcile`](Self::reconcile), for a kind that is known at run time.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn reconcile_dynamic(
+        &self,
+        resource: &Resource,
+        child: DynamicObject,
+        rules: &ChildRules<DynamicObject>,
+    ) -> Result<ChildState<DynamicObject>, ChildError> {
+        let resource = self.scoped(resource).await?;
+        typed(self.reconcile_as(&resource, &child, rules).await?)
+    }
+
+    /// The parent.
+    pub(crate) fn parent(&self) -> &Request {
+        &self.parent
+    }
+
+    /// Returns the resource of a dynamic kind with its scope, which discovery knows.
+    pub(crate) async fn scoped(&self, resource: &Resource) -> Result<Resource, ChildError> {
+        if resource.is_namespaced().is_some() {
+            return Ok(resource.clone());
+        }
+        let query = ResourceQuery::kind(resource.group(), resource.kind()).version(resource.version());
+        let mapping = self.cluster.mapper().resolve(&query).await?;
+        Ok(mapping.resource().clone())
+    }
+
+    pub(crate) async fn reconcile_as<C>(
+        &self,
+        resource: &Resource,
+        child: &C,
+        rules: &ChildRules<C>,
+    ) -> Result<Settled, ChildError>
+    where
+        C: kube::Resource + Serialize + DeserializeOwned + Send + Sync + 'static,
+    {
+        let object = serde_json::to_value(child).map_err(|source| ChildError::Encode {
+            child: describe(resource, &child.key()),
+            source,
+        })?;
+        let owner = (&self.owner, self.parent.key().namespace());
+        let desired = Desired::new(resource, object, owner, &rules.ignored, rules.adopts_orphans)?;
+        let recreate = rules.recreate_if.as_ref().map(|differs| {
+            |live: &Arc<Object>| -> Result<bool, ChildError> { Ok(differs(&*live.decoded::<C>()?, child)) }
+        });
+        let recreate = recreate
+            .as_ref()
+            .map(|recreate| recreate as &(dyn Fn(&_) -> _ + Send + Sync));
+        self.settle(&desired, recreate).await
+    }
+
+    /// Brings the child into its desired state. The loop ends unless other clients keep replacing the object.
+    async fn settle(&self, desired: &Desired, recreate: MustRecreate<'_>) -> Result<Settled, ChildError> {
+        let mut found = match self.objects(desired).get_object(desired.key()).await {
+            Err(error) if error.is_absent() => return Ok(Settled::NotInstalled),
+            found => found?,
+        };
+        let mut is_live = false;
+        for _ in 0..TRIES {
+            let Some(object) = found else {
+                match self.create(desired).await {
+                    Ok(created) => return Ok(Settled::Live(created)),
+                    Err(ChildError::Request(error)) if error.is_already_exists() => {}
+                    // Nothing can be created there, and the parent is deleted too.
+                    Err(error) if error.is_namespace_terminating() => return Ok(Settled::Terminating),
+                    Err(error) => return Err(error),
+                }
+                (found, is_live) = (self.read_live(desired).await?, true);
+                continue;
+            };
+            let relation = match self.relation_of(&object) {
+                Relation::Orphan if desired.adopts_orphans => Relation::Controlled,
+                relation => relation,
+            };
+            if let Relation::Controlled = relation {
+                match self.restore(desired, &object, recreate).await? {
+                    Some(settled) => return Ok(settled),
+                    // The object was replaced or deleted meanwhile.
+                    None => (found, is_live) = (self.read_live(desired).await?, true),
+                }
+                continue;
+            }
+            let id = &desired.id;
+            if is_live {
+                self.memory.confirmed_foreign(&self.parent, id.clone(), &object);
+            } else if !self.memory.is_confirmed_foreign(&self.parent, id, &object) {
+                // First tracked, then read: every later change of the object enqueues the parent.
+                self.memory.tracker.add(&self.parent, &id.0, &id.1);
+                (found, is_live) = (self.read_live(desired).await?, true);
+                continue;
+            }
+            self.memory.tracker.add(&self.parent, &id.0, &id.1);
+            return Ok(match relation {
+                Relation::Former => Settled::Terminating,
+                _ => Settled::Foreign,
+            });
+        }
+        Err(ChildError::Contended {
+            child: describe(desired.resource(), desired.key()),
+        })
+    }
+
+    /// Writes a child of this parent if it has to. Returns `None` if the object does not exist any more.
+    async fn restore(
+        &self,
+        desired: &Desired,
+        object: &Arc<Object>,
+        recreate: MustRecreate<'_>,
+    ) -> Result<Option<Settled>, ChildError> {
+        if object.is_deleting() {
+            return Ok(Some(Settled::Terminating));
+        }
+        if self
+            .memory
+            .matches(&self.parent, &desired.id, desired.hash, object)
+        {
+            return Ok(Some(Settled::Live(Arc::clone(object))));
+        }
+        let gone = |error: &Error| error.is_conflict() || (error.is_not_found() && !error.is_absent());
+        if let Some(recreate) = recreate
+            && recreate(object)?
+        {
+            return match self.delete(desired, object).await {
+                Ok(()) => Ok(Some(Settled::Terminating)),
+                Err(error) if gone(&error) => Ok(None),
+                Err(error) => Err(error.into()),
+            };
+        }
+        let mut answer = match self.apply(desired, object.uid()).await {
+            Ok(answer) => answer,
+            Err(error) if gone(&error) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        if self.has_created_entry(&answer) {
+            // The process that created the child ended before it took over the fields of the create.
+            self.take_over(desired, answer).await?;
+            answer = match self.apply(desired, object.uid()).await {
+                Ok(answer) => answer,
+                Err(error) if gone(&error) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            };
+        }
+        Ok(self.remember(desired, &answer).await?.map(Settled::Live))
+    }
+
+    async fn apply(&self, desired: &Desired, uid: &str) -> Result<Value, Error> {
+        let mut body = desired.kept.clone();
+        body["metadata"]["uid"] = json!(uid);
+        self.values(desired)
+            .patch(desired.key(), &Patch::Apply(&body))
+            .await
+    }
+
+    /// Deletes the child, if it is still as it was read.
+    async fn delete(&self, desired: &Desired, object: &Object) -> Result<(), Error> {
+        let options = DeleteParams::background().preconditions(Preconditions {
+            uid: Some(object.uid().to_owned()),
+            resource_version: Some(object.resource_version().to_owned()),
+        });
+        self.objects(desired).delete(desired.key(), options).await?;
+        Ok(())
+    }
+
+    /// Remembers the answer to a write, and returns the object as later reads see it.
+    async fn remember(&self, desired: &Desired, answer: &Value) -> Result<Option<Arc<Object>>, ChildError> {
+        let bytes = serde_json::to_vec(answer).unwrap_or_default();
+        let Ok(answered) = Object::from_slice(&bytes) else {
+            return Ok(None);
+        };
+        // The cache can drop fields by a transform, so the values are compared as the cache has them.
+        let cached = self.objects(desired).get_object(desired.key()).await?;
+        let is_same = |cached: &Arc<Object>| cached.resource_version() == answered.resource_version();
+        let object = cached.filter(is_same).unwrap_or_else(|| Arc::new(answered));
+        if let Some(fields) = projection::applied_fields(answer, &self.manager) {
+            let (id, hash) = (desired.id.clone(), desired.hash);
+            self.memory.applied(&self.parent, id, hash, fields, &object);
+        }
+        Ok(Some(object))
+    }
+
+    fn relation_of(&self, object: &Object) -> Relation {
+        let owners = object.owners();
+        let Some(controller) = owners.iter().find(|owner| owner.controller == Some(true)) else {
+            return Relation::Orphan;
+        };
+        let group = |owner: &OwnerReference| {
+            owner
+                .api_version
+                .rsplit_once('/')
+                .map(|(group, _)| group.to_owned())
+        };
+        if controller.uid == self.owner.uid {
+            Relation::Controlled
+        } else if controller.kind == self.owner.kind
+            && controller.name == self.owner.name
+            && group(controller) == group(&self.owner)
+        {
+            Relation::Former
+        } else {
+            Relation::Foreign
+        }
+    }
+
+    async fn read_live(&self, desired: &Desired) -> Result<Option<Arc<Object>>, Error> {
+        let live = self.client.live().of(desired.resource());
+        live.get_object(desired.key()).await
+    }
+
+    fn objects(&self, desired: &Desired) -> KindClient<DynamicObject> {
+        self.client.of(desired.resource())
+    }
+
+    /// Client whose answers have all fields, `managedFields` too.
+    fn values(&self, desired: &Desired) -> KindClient<Value> {
+        self.client.of_as(desired.resource(), ObjectDetail::Whole)
+    }
+}
+
+fn typed<C>(settled: Settled) -> Result<ChildState<C>, ChildError>
+where
+    C: DeserializeOwned + Send + Sync + 'static,
+{
+    Ok(match settled {
+        Settled::Live(object) => ChildState::Live(object.decoded()?),
+        Settled::Foreign => ChildState::Foreign,
+        Settled::Terminating => ChildState::Terminating,
+        Settled::NotInstalled => ChildState::NotInstalled,
+    })
+}
+
+/// Kind and key of a child, for messages.
+pub(crate) fn described(resource: &Resource, key: &ObjectKey) -> String {
+    describe(resource, key)
+}
+
+impl fmt::Debug for Children {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Children")
+            .field("parent", &self.parent)
+            .finish_non_exhaustive()
+    }
+}

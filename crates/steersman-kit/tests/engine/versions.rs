@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Defaults and older versions, in memory.
+
+use kube::{CustomResource, ResourceExt, api::Patch};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use steersman_core::Action;
+use steersman_kit::{Defaults, KindReconciler, NoCleanup, Work, managed};
+use steersman_runtime::BoxError;
+use steersman_testing::Fixture;
+
+use super::support::*;
+
+impl Defaults for Widget {
+    fn set_defaults(&mut self) {
+        self.spec.color.get_or_insert_with(|| "blue".to_owned());
+    }
+}
+
+/// Writes the color that it sees into the status.
+fn noting() -> Scripted {
+    scripted(|widget, work| {
+        Box::pin(async move {
+            work.status_mut().note = format!(
+                "{} {}",
+                widget.spec.color.clone().unwrap_or_default(),
+                widget.spec.size
+            );
+            Ok(Action::await_change())
+        })
+    })
+}
+
+// R105
+#[steersman_testing::test]
+async fn defaults_are_seen_by_user_code_and_never_written(fixture: Fixture) {
+    let stand = stand(&fixture).await;
+    let client = stand.cluster().live();
+    let one = key(&fixture, "one");
+    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    call(&stand, one.clone(), &managed(noting())).await;
+    let note = async || {
+        client
+            .get_required::<Widget>(&one)
+            .await
+            .unwrap()
+            .status
+            .clone()
+            .unwrap()
+            .note
+    };
+    assert_eq!(note().await, " 1");
+    let reconciler = managed(noting()).defaulted();
+    call(&stand, one.clone(), &reconciler).await;
+    assert_eq!(note().await, "blue 1");
+    let stored = client.get_required::<Widget>(&one).await.unwrap();
+    assert_eq!(
+        (stored.spec.color.clone(), stored.metadata.generation),
+        (None, Some(1))
+    );
+    client
+        .patch::<Widget>(&one, &Patch::Merge(json!({"spec": {"color": "red"}})))
+        .await
+        .unwrap();
+    call(&stand, one.clone(), &reconciler).await;
+    assert_eq!(note().await, "red 1");
+}
+
+/// The kind in its newest version, which the server does not have yet.
+mod v2 {
+    use super::*;
+
+    #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+    #[kube(
+        group = "kit.steersman.example",
+        version = "v2",
+        kind = "Widget",
+        namespaced,
+        status = "WidgetStatus"
+    )]
+    #[serde(default)]
+    pub(super) struct WidgetSpec {
+        pub(super) replicas: i32,
+        pub(super) shade: Option<String>,
+        pub(super) label: Option<String>,
+    }
+}
+
+use v2::{Widget as NewWidget, WidgetSpec as NewWidgetSpec};
+
+impl From<Widget> for NewWidget {
+    fn from(old: Widget) -> Self {
+        let spec = NewWidgetSpec {
+            replicas: old.spec.size,
+            shade: old.spec.color,
+            label: None,
+        };
+        Self {
+            metadata: old.metadata,
+            status: old.status,
+            ..Self::new("", spec)
+        }
+    }
+}
+
+impl Defaults for NewWidget {
+    fn set_defaults(&mut self) {
+        self.spec.label.get_or_insert_with(|| "none".to_owned());
+    }
+}
+
+struct NewWidgets;
+
+impl KindReconciler for NewWidgets {
+    type Kind = NewWidget;
+    type Status = WidgetStatus;
+    type Children = ();
+    type Finalizer = NoCleanup;
+
+    async fn reconcile(&self, widget: &NewWidget, work: &mut Work<Self>) -> Result<Action, BoxError> {
+        let NewWidgetSpec {
+            replicas,
+            shade,
+            label,
+        } = &widget.spec;
+        let note = format!("{} {replicas} {shade:?} {label:?}", widget.name_any());
+        work.status_mut().note = note;
+        Ok(Action::await_change())
+    }
+}
+
+// R107
+#[steersman_testing::test]
+async fn an_object_of_an_older_version_is_converted_and_defaulted_twice(fixture: Fixture) {
+    let stand = stand(&fixture).await;
+    let client = stand.cluster().live();
+    let one = key(&fixture, "one");
+    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let reconciler = managed(NewWidgets)
+        .defaulted()
+        .upgrades::<Widget>()
+        .stored_defaults();
+    call(&stand, one.clone(), &reconciler).await;
+    let found = client.get_required::<Widget>(&one).await.unwrap();
+    let note = &found.status.as_ref().unwrap().note;
+    assert_eq!(note, "one 1 Some(\"blue\") Some(\"none\")");
+    assert_eq!((found.metadata.generation, &found.spec.color), (Some(1), &None));
+    assert_eq!(call(&stand, one, &reconciler).await, [""; 0]);
+}

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs the operator of [`steersman_examples::memcached`] on the cluster of `KUBECONFIG`, or the one that it runs in.
+
+use steersman_examples::memcached;
+use steersman_runtime::{Election, Logging, MainError, Manager};
+
+#[tokio::main]
+async fn main() -> Result<(), MainError> {
+    Logging::from_env().install()?;
+    let manager = Manager::builder()
+        .leader_election(Election::new("memcached-operator").namespace("default"))
+        .build()
+        .await?;
+    memcached::add(&manager)?;
+    Ok(manager.run().await?)
+}
