@@ -6,12 +6,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{ResourceExt, api::Patch};
 use serde_json::json;
-use steersman_cluster::{DeleteOptions, Error};
-use steersman_core::Action;
-use steersman_runtime::{BoxError, Context, Controller, Handlers, Manager, Request};
+use steersman::{
+    cluster::DeleteOptions,
+    k8s_openapi::{self, api::core::v1::ConfigMap},
+    kube::{ResourceExt, api::Patch},
+    prelude::*,
+    runtime::Handlers,
+};
 
 /// Annotation with the lifetime of a ConfigMap, in seconds since its creation.
 pub const TTL: &str = "examples.steersman.dev/ttl-seconds";
@@ -31,7 +33,7 @@ pub fn add(manager: &Manager) -> Result<Controller, BoxError> {
 }
 
 /// Labels each map with the number of its entries.
-async fn size(request: Request, map: Option<Arc<ConfigMap>>, cx: Context) -> Result<Action, Error> {
+async fn size(request: Request, map: Option<Arc<ConfigMap>>, cx: Context) -> Result<Action, ClientError> {
     let Some(map) = map else {
         return Ok(Action::await_change());
     };
@@ -51,7 +53,7 @@ async fn expiry(request: Request, map: Option<Arc<ConfigMap>>, cx: Context) -> R
     let Some(ttl) = map.annotations().get(TTL) else {
         return Ok(Action::await_change());
     };
-    let ttl = Duration::from_secs(ttl.parse().map_err(steersman_runtime::terminal)?);
+    let ttl = Duration::from_secs(ttl.parse().map_err(terminal)?);
     let age = map.creation_timestamp().map_or(Duration::ZERO, |time| age(&time));
     if age < ttl {
         return Ok(Action::requeue_after(ttl - age));

@@ -180,14 +180,14 @@ impl CacheSync {
         )
     }
 
-    /// Waits until every cache is in sync or is not worth waiting for. Calls `told` with the caches that are waited for, on
+    /// Waits until every cache is in sync or is not worth waiting for. Calls `report` with the caches that are waited for, on
     /// each change, and `missing` with each cache that is not in sync and not waited for any more.
     ///
     /// # Cancel safety
     /// The future can be dropped at any time, and the method called again.
     pub(crate) async fn filled(
         &mut self,
-        mut told: impl FnMut(Vec<String>),
+        mut report: impl FnMut(Vec<String>),
         mut missing: impl FnMut(NotSynced),
     ) {
         let mut waiting: Vec<Option<String>> = self.0.iter().map(|part| Some(part.name())).collect();
@@ -204,13 +204,13 @@ impl CacheSync {
         });
         let mut settling: FuturesUnordered<_> = settling.collect();
         while !settling.is_empty() {
-            told(waiting.iter().flatten().cloned().collect());
+            report(waiting.iter().flatten().cloned().collect());
             if let Some((number, unfilled)) = settling.next().await {
                 waiting[number] = None;
                 unfilled.into_iter().for_each(&mut missing);
             }
         }
-        told(Vec::new());
+        report(Vec::new());
     }
 
     /// Releases the caches that depend on a kind.
@@ -282,7 +282,7 @@ pub(crate) async fn run_synced(
         .collect();
     let mut filling = CacheSync::start(runnable.caches(), cx.clusters());
     if cx.clock().now() < deadline {
-        let told = |on: Vec<String>| {
+        let report = |on: Vec<String>| {
             if !on.is_empty() {
                 cx.set_status(RunnableStatus::Waiting { on });
             }
@@ -291,7 +291,7 @@ pub(crate) async fn run_synced(
             biased;
             _ = cx.stop().requested() => return Ok(()),
             // The wait at startup has logged what is not in sync, and each user of the cache reports it too.
-            () = filling.filled(told, drop) => {}
+            () = filling.filled(report, drop) => {}
             () = cx.clock().sleep_until(deadline) => {
                 tracing::warn!(name = runnable.name(), "caches not in sync in time; starting without them");
             }

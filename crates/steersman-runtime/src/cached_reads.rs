@@ -13,7 +13,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
 };
 
 use futures::future::select_all;
@@ -26,6 +26,7 @@ use crate::{
     controller::Plan,
     source::{KindSpec, Reporter, SourceState},
 };
+use steersman_core::Mutex;
 
 /// Clients for the reads of the reconciles of a run, one for each cluster.
 pub(crate) struct CachedReads {
@@ -155,9 +156,9 @@ impl CachedReads {
             self.dismiss_absent(cx.clusters());
             let opened = self.opened();
             self.warn(&opened, &mut warned);
-            let known: Vec<Known> = opened
+            let known: Vec<Readability> = opened
                 .iter()
-                .map(|one| Known::of(&one.informer.health()))
+                .map(|one| Readability::of(&one.informer.health()))
                 .collect();
             let own = self.default_cluster.name();
             let state = self.state(&opened, &known);
@@ -176,7 +177,7 @@ impl CachedReads {
             let changes = opened.iter().zip(&known).map(|(one, known)| {
                 Box::pin(
                     one.informer
-                        .health_when(move |health| Known::of(health) != *known),
+                        .health_when(move |health| Readability::of(health) != *known),
                 )
             });
             let changes: Vec<_> = changes.collect();
@@ -197,7 +198,7 @@ impl CachedReads {
 
     /// Returns the state of the undeclared informers in the default cluster. Sources report the declared ones, and other
     /// clusters have their own state.
-    fn state(&self, opened: &[Opened], known: &[Known]) -> SourceState {
+    fn state(&self, opened: &[Opened], known: &[Readability]) -> SourceState {
         let is_counted = |one: &Opened| !one.is_declared && one.cluster == *self.default_cluster.name();
         let undeclared = opened.iter().zip(known).filter(|(one, _)| is_counted(one));
         let reasons = undeclared.filter_map(|(one, known)| {
@@ -229,7 +230,7 @@ impl CachedReads {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ClusterName, (Cluster, Client)>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        self.clients.lock()
     }
 }
 
@@ -249,12 +250,12 @@ struct Opened {
 
 /// The relevant part of the health of an informer.
 #[derive(PartialEq, Eq)]
-struct Known {
+struct Readability {
     is_readable: bool,
     trouble: Option<Arc<WatchError>>,
 }
 
-impl Known {
+impl Readability {
     fn of(health: &Health) -> Self {
         Self {
             is_readable: health.synced && !health.absent,
@@ -265,9 +266,9 @@ impl Known {
 }
 
 /// Returns the informers that are readable.
-fn readable(opened: &[Opened], known: &[Known]) -> BTreeSet<(ClusterName, Resource, String)> {
+fn readable(opened: &[Opened], known: &[Readability]) -> BTreeSet<(ClusterName, Resource, String)> {
     let readable = opened.iter().zip(known).filter(|(_, known)| known.is_readable);
-    let name = |(one, _): (&Opened, &Known)| {
+    let name = |(one, _): (&Opened, &Readability)| {
         let (resource, scope) = (one.informer.resource().clone(), one.informer.scope());
         (one.cluster.clone(), resource, scope.to_string())
     };

@@ -3,12 +3,7 @@
 
 mod kind_guard;
 
-use std::{
-    collections::BTreeMap,
-    future::Future,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use steersman_cluster::{Client, Cluster, ClusterName, Fence, RecordedEvent, Recorder};
 
@@ -16,6 +11,7 @@ pub(crate) use self::kind_guard::{KindGuard, is_over};
 use crate::{
     ClusterSet, Metrics, Stop, cached_reads::CachedReads, cluster_set::ClusterGuard, hot_loop::note_write,
 };
+use steersman_core::Mutex;
 
 /// State that all reconciles of one run in one cluster share.
 pub(crate) struct ClusterSession {
@@ -156,7 +152,7 @@ impl ClusterSession {
         }
         let guard = self.cluster_set.guard(name)?;
         let member = guard.member();
-        let mut other_clients = self.other_clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut other_clients = self.other_clients.lock();
         let known = other_clients
             .get(name)
             .filter(|(number, _)| *number == member.number());
@@ -176,7 +172,7 @@ impl ClusterSession {
 
     /// Drops the clients of removed clusters.
     pub(crate) fn drop_other_clients(&self) {
-        let mut other_clients = self.other_clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut other_clients = self.other_clients.lock();
         other_clients.retain(|name, (number, _)| {
             let member = self.cluster_set.member(name);
             member.is_some_and(|member| member.number() == *number)

@@ -18,13 +18,13 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
 use futures::StreamExt;
 use steersman_cluster::ClusterName;
-use steersman_core::{Presence, Sighting, error_chain};
+use steersman_core::{Mutex, Presence, Sighting, error_chain};
 
 use crate::{
     BoxError, BoxRunnable, CacheRequirement, RunCondition, RunContext, RunPolicy, Runnable, RunnableStatus,
@@ -124,7 +124,7 @@ impl Conditional {
     }
 
     fn last(&self) -> MutexGuard<'_, Option<Incarnation>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock()
     }
 
     /// Stops the inner runnable if it runs, and drops its state.

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The context of a reconcile.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use kube::core::PartialObjectMeta;
 use steersman_cache::Query;
 use steersman_cluster::{Client, Cluster, ClusterName, Recorder};
-use steersman_core::Clock;
+use steersman_core::{Clock, Mutex};
 
 use crate::{
     ClusterSet, Metrics, Stop, StopHandle,
@@ -164,7 +159,7 @@ impl Context {
     pub fn client_of(&self, cluster: &ClusterName) -> Option<Client> {
         let (client, guard) = self.session.client_of(cluster)?;
         if let Some(guard) = guard {
-            let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut guards = self.guards.lock();
             guards.entry(guard.member().number()).or_insert(guard);
         }
         Some(client)

@@ -73,7 +73,7 @@ use steersman_cluster::{Cluster, ClusterName, ConnectError};
 use steersman_core::Spawner;
 
 pub(crate) use self::{
-    campaign::{Campaign, Circumstances, Figures, Loss},
+    campaign::{Campaign, CampaignContext, Figures, Loss},
     identity::host,
     overdue::Overdue,
 };

@@ -14,14 +14,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use futures::FutureExt;
-use steersman_core::Clock;
+use steersman_core::{Clock, Mutex};
 use steersman_queue::{Add, Added, Item, Options, Queue, Shutdown};
 
 use crate::{RequestKey, cluster_set::Member};
@@ -142,7 +142,7 @@ impl<R: RequestKey> Gates<R> {
 
     /// Returns the sink for the keys of a cluster.
     pub(crate) fn sink(&self, member: &Member) -> EnqueueSink<R> {
-        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gates = self.gates.lock();
         let watched = gates.entry(member.number()).or_insert_with(|| Watched {
             gate: Arc::new(Gate::new(&self.clock)),
             missing: self.sources.clone(),
@@ -162,7 +162,7 @@ impl<R: RequestKey> Gates<R> {
 
     /// Notes that a source is in sync in a cluster.
     pub(crate) fn in_sync(&self, member: &Member, source: usize) {
-        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gates = self.gates.lock();
         let Some(watched) = gates.get_mut(&member.number()) else {
             return;
         };
@@ -173,7 +173,7 @@ impl<R: RequestKey> Gates<R> {
 
     /// Drops the gate of a removed cluster.
     pub(crate) fn forget(&self, member: &Member) {
-        let mut gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut gates = self.gates.lock();
         gates.remove(&member.number());
     }
 }
@@ -181,7 +181,7 @@ impl<R: RequestKey> Gates<R> {
 impl<R: RequestKey> Drop for Gates<R> {
     /// Returns waiting keys to the queue for the next run.
     fn drop(&mut self) {
-        let gates = self.gates.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let gates = self.gates.get_mut();
         let closed = gates.values().filter(|watched| !watched.gate.is_open());
         closed.for_each(|watched| watched.gate.open(&self.queue));
     }

@@ -25,12 +25,12 @@ use std::{
     fmt,
     future::Future,
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::MutexGuard,
     time::Duration,
 };
 
 use steersman_cache::{Object, Resource};
-use steersman_core::{MonotonicTime, ObjectKey};
+use steersman_core::{MonotonicTime, Mutex, ObjectKey};
 
 /// Period over which reconciles are counted.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -173,7 +173,7 @@ impl<R: Clone + Eq + Hash> HotLoops<R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Rates<R>> {
-        self.rates.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rates.lock()
     }
 }
 

@@ -44,7 +44,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
@@ -53,7 +53,7 @@ use crate::{
     StatusRegistry, StopHandle,
 };
 use steersman_cluster::ClusterName;
-use steersman_core::MonotonicTime;
+use steersman_core::{MonotonicTime, Mutex};
 use steersman_endpoints::{CheckError, Checks, DuplicateCheck, MetricsRegistry, RegistrationGuard};
 use tokio::sync::watch;
 
@@ -288,7 +288,7 @@ impl Drop for Over<'_> {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+        self.registry.lock()
     }
 
     fn runnables(&self) -> Vec<BoxRunnable> {

@@ -12,9 +12,11 @@ mod handler;
 use std::{
     collections::{BTreeMap, HashMap},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicI64},
+    sync::{Arc, MutexGuard, Weak, atomic::AtomicI64},
     time::Duration,
 };
+
+use steersman_core::Mutex;
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -261,7 +263,7 @@ impl Metrics {
     }
 
     fn queues(&self) -> MutexGuard<'_, BTreeMap<String, Weak<dyn Queued>>> {
-        self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.queues.lock()
     }
 }
 

@@ -270,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    pub(super) fn told(name: &'static str) -> (watch::Sender<Presence>, RunCondition) {
+    pub(super) fn reported(name: &'static str) -> (watch::Sender<Presence>, RunCondition) {
         let (sender, receiver) = watch::channel(Unknown);
         let condition = RunCondition::from_stream(name, move || {
             let mut receiver = receiver.clone();
@@ -278,7 +278,7 @@ mod tests {
             stream::unfold(receiver, |mut receiver| async move {
                 receiver.changed().await.ok()?;
                 let presence = *receiver.borrow_and_update();
-                Some((Sighting::new(presence, "told"), receiver))
+                Some((Sighting::new(presence, "reported"), receiver))
             })
         });
         (sender, condition)
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn conditions_combine_over_three_values() {
         let (_, clock) = clock();
-        let ((a, first), (b, second)) = (told("a"), told("b"));
+        let ((a, first), (b, second)) = (reported("a"), reported("b"));
         let mut both = first.clone().and(second.clone()).watch(&clock);
         let mut one = first.or(!second).watch(&clock);
         assert_eq!(newest(&mut both), Some(Unknown));
@@ -329,14 +329,14 @@ mod tests {
         let (_, clock) = clock();
         let once = RunCondition::from_stream("once", || {
             stream::unfold(true, |is_first| async move {
-                is_first.then(|| (Sighting::new(Present, "told"), false))
+                is_first.then(|| (Sighting::new(Present, "reported"), false))
             })
         });
         let mut watched = once.watch(&clock);
         assert_eq!(newest(&mut watched), Some(Present));
         assert_eq!(newest(&mut watched), None);
         assert_eq!(newest(&mut watched), None);
-        let (_sender, other) = told("other");
+        let (_sender, other) = reported("other");
         let mut both = once.and(other).watch(&clock);
         assert_eq!(newest(&mut both), Some(Unknown));
         assert_eq!(newest(&mut both), None);

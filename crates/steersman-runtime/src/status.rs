@@ -6,13 +6,13 @@ mod status_log;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, MutexGuard, OnceLock},
 };
 
-use steersman_core::{Clock, Spawner};
+use steersman_core::{Clock, Mutex, Spawner};
 use tokio::sync::watch;
 
-use self::status_log::Told;
+use self::status_log::Logged;
 
 /// Status of a runnable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ struct Board {
     /// Number of handles that were made.
     taken: u64,
     /// The state that was last logged, by the number of the handle.
-    told: BTreeMap<u64, Told>,
+    logged: BTreeMap<u64, Logged>,
 }
 
 /// Handle for the status of one runnable. Drop removes the entry. Has no effect once another handle has the name.
@@ -187,7 +187,7 @@ impl StatusRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Board> {
-        self.0.board.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.board.lock()
     }
 }
 
@@ -202,7 +202,7 @@ impl StatusHandle {
         if before == Some(&status) {
             return;
         }
-        self.tell(&mut board, &status);
+        self.log_status(&mut board, &status);
         if status.is_ready() {
             board.settled.insert(self.name.clone());
         }
@@ -240,7 +240,7 @@ impl StatusHandle {
 impl Drop for StatusHandle {
     fn drop(&mut self) {
         let mut board = self.board.lock();
-        board.told.remove(&self.number);
+        board.logged.remove(&self.number);
         if !self.is_own(&board) {
             return;
         }

@@ -35,9 +35,9 @@ impl StopHandle {
 
     /// Requests a stop; nothing waits longer than until `deadline`. Only the first call counts.
     pub fn stop_by(&self, deadline: MonotonicTime) {
-        self.0.send_if_modified(|told| {
-            let is_first = told.is_none();
-            *told = told.or(Some(deadline));
+        self.0.send_if_modified(|requested| {
+            let is_first = requested.is_none();
+            *requested = requested.or(Some(deadline));
             is_first
         });
     }
@@ -53,8 +53,11 @@ impl Stop {
         let each = receivers.iter_mut().map(|receiver| {
             Box::pin(async {
                 // A dropped handle leaves no time.
-                let told = receiver.wait_for(Option::is_some).await;
-                told.ok().and_then(|told| *told).unwrap_or(MonotonicTime::ORIGIN)
+                let requested = receiver.wait_for(Option::is_some).await;
+                requested
+                    .ok()
+                    .and_then(|requested| *requested)
+                    .unwrap_or(MonotonicTime::ORIGIN)
             })
         });
         select_all(each).await.0
@@ -67,7 +70,7 @@ impl Stop {
             .iter()
             .filter_map(|receiver| match (*receiver.borrow(), receiver.has_changed()) {
                 (None, Err(_)) => Some(MonotonicTime::ORIGIN),
-                (told, _) => told,
+                (requested, _) => requested,
             })
             .min()
     }

@@ -16,7 +16,7 @@ use std::{
     collections::BTreeMap,
     panic::AssertUnwindSafe,
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     task::Poll,
 };
 
@@ -25,7 +25,7 @@ use crate::{
     Term, run_synced,
 };
 use futures::{FutureExt, future::select_all, poll};
-use steersman_core::{Clock, MonotonicTime, Task, error_chain, panic_message};
+use steersman_core::{Clock, MonotonicTime, Mutex, Task, error_chain, panic_message};
 use tokio::sync::{mpsc, watch};
 
 pub(crate) use self::terms::across_terms;
@@ -108,7 +108,7 @@ impl Leaving {
 
     /// Returns the tasks that have not ended.
     fn present(&self) -> MutexGuard<'_, Vec<Cancelled>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.retain(|one| *one.progress.borrow() != Progress::Ended);
         all
     }
@@ -200,7 +200,7 @@ impl Supervisor {
     ///
     /// # Cancel safety
     /// The future can be dropped at any time.
-    pub(crate) async fn rid_of(&self, needs: RunPolicy) {
+    pub(crate) async fn wait_for_earlier_run(&self, needs: RunPolicy) {
         gone(self.leaving.of(|one| one.needs == needs)).await;
     }
 
@@ -241,7 +241,7 @@ impl Supervisor {
     }
 
     /// Returns the failures that were not received yet.
-    pub(crate) fn unheard(&mut self) -> Vec<Failure> {
+    pub(crate) fn unreported_failures(&mut self) -> Vec<Failure> {
         std::iter::from_fn(|| self.failures.1.try_recv().ok()).collect()
     }
 

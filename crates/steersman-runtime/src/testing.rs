@@ -43,7 +43,7 @@
 
 mod write;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http::{Request as HttpRequest, Response};
 use http_body_util::BodyExt;
@@ -51,7 +51,7 @@ use kube::{ResourceExt, client::Body, core::DynamicObject};
 use serde::Serialize;
 use serde_json::Value;
 use steersman_cluster::{Cluster, ConnectError, DeleteOptions, RecordedEvent, ResourceQuery};
-use steersman_core::{Action, ObjectKey, error_chain};
+use steersman_core::{Action, Mutex, ObjectKey, error_chain};
 use tower::service_fn;
 
 pub use self::write::Write;
@@ -153,7 +153,7 @@ impl Stand {
         let events = Arc::new(Mutex::new(Vec::new()));
         let recorded = Arc::clone(&events);
         let (_handle, cx) = Context::standalone_recorded(&self.cluster, &self.controller, move |event| {
-            let mut events = recorded.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut events = recorded.lock();
             events.push(event.clone());
         });
         let request = Request::new(self.cluster.name().clone(), request);
@@ -162,7 +162,7 @@ impl Stand {
             .reconcile_any(By::primary().as_ref(), request, cx)
             .await;
         recorder.flush().await;
-        let events = std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner));
+        let events = std::mem::take(&mut *events.lock());
         Outcome {
             writes: self.writes.take(),
             events,
@@ -187,8 +187,7 @@ impl Stand {
         let ask = ResourceQuery::kind(group, &types.kind).version(version);
         let mapping = self.cluster.mapper().resolve(&ask).await;
         let mapping = mapping.unwrap_or_else(|error| panic!("{case}: {error}: is its CRD installed?"));
-        let client = self.cluster.live().field_manager("test");
-        let client = client.of(mapping.resource());
+        let client = self.cluster.live().of(mapping.resource());
         let made = client.create(&object).await;
         let mut made = made.unwrap_or_else(|error| panic!("{case}: {error}"));
         let status = object

@@ -5,11 +5,11 @@
 //! cargo run -p steersman-examples --bin handlers
 //! ```
 
+use steersman::prelude::*;
 use steersman_examples::handlers;
-use steersman_runtime::{Logging, MainError, Manager};
 
 #[tokio::main]
-async fn main() -> Result<(), MainError> {
+async fn main() -> Result<(), steersman::Error> {
     Logging::from_env().install()?;
     let manager = Manager::builder().build().await?;
     handlers::add(&manager)?;

@@ -58,7 +58,7 @@ enum Home {
 }
 
 /// Inputs of an election from its run.
-pub(crate) struct Circumstances {
+pub(crate) struct CampaignContext {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: u64,
     pub(crate) keeper: Arc<LeadershipKeeper>,
@@ -71,7 +71,7 @@ impl Campaign {
     pub(crate) fn start(
         settings: &Settings,
         figures: &Figures,
-        run: Circumstances,
+        run: CampaignContext,
     ) -> Result<Self, ElectionError> {
         let (orders, receiver) = watch::channel(Order::Contend);
         let (done, ended) = oneshot::channel();

@@ -20,7 +20,7 @@ use super::{
     Figures, JITTER, OnLoss, Overdue, Settings,
     campaign::{Ended, Order},
     follower::{Changed, Follower},
-    lock::{Lock, Told},
+    lock::{LeaseEvent, Lock},
     observation::{Candidate, LeaseObservation, Turn, is_of},
     record::{Record, micro_time},
 };
@@ -68,7 +68,7 @@ enum Renewal {
     Failed(Error),
 }
 
-pub(super) type Watching = Pin<Box<dyn Stream<Item = Result<Told, Error>> + Send>>;
+pub(super) type Watching = Pin<Box<dyn Stream<Item = Result<LeaseEvent, Error>> + Send>>;
 
 impl Elector {
     /// Competes until it is ordered to end, or until it loses the lease and must not compete again.
@@ -196,15 +196,15 @@ impl Elector {
                 return false;
             }
             let wake = look_again.map_or(until, |moment| moment.min(until));
-            let told = tokio::select! {
+            let notice = tokio::select! {
                 biased;
                 () = excused(&mut self.orders) => return false,
-                told = next(&mut watching) => told,
+                notice = next(&mut watching) => notice,
                 () = changed(&mut self.warm) => continue,
                 () = self.clock.sleep_until(wake) => continue,
             };
-            match told {
-                Some(Ok(Told::Is(lease))) => self.see(sight, lease.map(|lease| *lease)),
+            match notice {
+                Some(Ok(LeaseEvent::Is(lease))) => self.see(sight, lease.map(|lease| *lease)),
                 over => {
                     watching = None;
                     if let Some(Err(error)) = &over {
@@ -559,7 +559,7 @@ async fn changed(warm: &mut watch::Receiver<bool>) {
     }
 }
 
-async fn next(watching: &mut Option<Watching>) -> Option<Result<Told, Error>> {
+async fn next(watching: &mut Option<Watching>) -> Option<Result<LeaseEvent, Error>> {
     match watching {
         Some(watching) => watching.next().await,
         None => std::future::pending().await,

@@ -10,7 +10,7 @@ use steersman_core::{MonotonicTime, error_chain};
 
 use super::{
     elector::{Elector, Watching},
-    lock::Told,
+    lock::LeaseEvent,
     record::Record,
 };
 
@@ -51,8 +51,8 @@ impl Follower {
                 continue;
             };
             match watching.next().await {
-                Some(Ok(Told::Is(None))) => return Changed::Deleted,
-                Some(Ok(Told::Is(Some(lease)))) => {
+                Some(Ok(LeaseEvent::Is(None))) => return Changed::Deleted,
+                Some(Ok(LeaseEvent::Is(Some(lease)))) => {
                     let record = Record::of(&lease);
                     if !elector.is_own(&record) {
                         return Changed::Taken(record);

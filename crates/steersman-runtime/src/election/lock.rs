@@ -24,7 +24,7 @@ pub(super) struct Lock {
 
 /// An item of a watch of the lease.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum LeaseEvent {
     /// The current lease, or `None` if it was deleted.
     Is(Option<Box<DynamicObject>>),
     /// The watch was closed and has to be opened again.
@@ -87,7 +87,7 @@ impl Lock {
     pub(super) fn watch(
         &self,
         seen: Option<&DynamicObject>,
-    ) -> impl Stream<Item = Result<Told, Error>> + Send + use<> {
+    ) -> impl Stream<Item = Result<LeaseEvent, Error>> + Send + use<> {
         let options = WatchParams::default().fields(&format!("metadata.name={}", self.key.name()));
         let (leases, namespace) = (self.leases.clone(), self.key.namespace().to_owned());
         // A watch without a resource version begins with the current state.
@@ -98,16 +98,16 @@ impl Lock {
         };
         stream::once(opened)
             .try_flatten()
-            .try_filter_map(|event| async move { Ok(told(event)) })
+            .try_filter_map(|event| async move { Ok(lease_event(event)) })
             .boxed()
     }
 }
 
-fn told(event: WatchEvent<DynamicObject>) -> Option<Told> {
+fn lease_event(event: WatchEvent<DynamicObject>) -> Option<LeaseEvent> {
     match event {
-        WatchEvent::Added(lease) | WatchEvent::Modified(lease) => Some(Told::Is(Some(Box::new(lease)))),
-        WatchEvent::Deleted(_) => Some(Told::Is(None)),
+        WatchEvent::Added(lease) | WatchEvent::Modified(lease) => Some(LeaseEvent::Is(Some(Box::new(lease)))),
+        WatchEvent::Deleted(_) => Some(LeaseEvent::Is(None)),
         WatchEvent::Bookmark(_) => None,
-        WatchEvent::Error(_) => Some(Told::Over),
+        WatchEvent::Error(_) => Some(LeaseEvent::Over),
     }
 }

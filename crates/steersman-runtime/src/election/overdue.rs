@@ -3,8 +3,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
 };
+
+use steersman_core::Mutex;
 
 use steersman_endpoints::{CheckError, RegistrationGuard};
 
@@ -34,6 +36,6 @@ impl Overdue {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -3,12 +3,12 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{Arc, MutexGuard, OnceLock, Weak},
 };
 
 use crate::{BoxRunnable, CacheSync, NotSynced, RunPolicy, Runnable};
 use steersman_cache::{Resource, WatchError};
-use steersman_core::MonotonicTime;
+use steersman_core::{MonotonicTime, Mutex};
 
 use super::Inner;
 use steersman_endpoints::CheckError;
@@ -23,7 +23,7 @@ impl Awaited {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Builder of managers.
 
-use std::{
-    collections::BTreeSet,
-    fmt,
-    net::SocketAddr,
-    panic::AssertUnwindSafe,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeSet, fmt, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use crate::{BoxError, DuplicateCluster, Options, RunnableStatus, RuntimeContext};
 use futures::FutureExt;
 use steersman_cluster::{Cluster, ClusterName, ConnectError, InferError};
-use steersman_core::{Clock, MonotonicTime, Random, Spawner, Task, TokioClock};
+use steersman_core::{Clock, MonotonicTime, Mutex, Random, Spawner, Task, TokioClock};
 use steersman_endpoints::{
     BindError, CheckError, Checks, MetricsRegistry, MetricsServer, MetricsServerError, RegistrationGuard,
     RouteError, Routes, Server,
@@ -507,7 +500,7 @@ impl Endpoints {
             let server = server
                 .try_clone()
                 .map_err(|error| RunError::Endpoint(error.into()))?;
-            let (mut ending, told) = (ending.clone(), ending.clone());
+            let (mut ending, is_ending) = (ending.clone(), ending.clone());
             let (done, ended) = oneshot::channel();
             let failures = failures.clone();
             let task = spawner.spawn("http", async move {
@@ -518,7 +511,7 @@ impl Endpoints {
                     Ok(Err(error)) => Some(error.into()),
                     Err(_) => Some("it panicked".into()),
                 };
-                if !*told.borrow() {
+                if !*is_ending.borrow() {
                     // One failure is enough to end the run.
                     let _ = failures.try_send(error.unwrap_or_else(|| "it ended by itself".into()));
                 } else if let Some(error) = error {

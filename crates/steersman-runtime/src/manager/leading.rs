@@ -7,9 +7,9 @@ use tokio::sync::watch;
 use super::Manager;
 
 /// Waits until the leadership that `find` returns gives a term. `find` is called again for each change.
-pub(super) async fn elected<T>(mut told: watch::Receiver<T>, find: impl Fn(&T) -> Option<Leadership>) {
+pub(super) async fn elected<T>(mut changes: watch::Receiver<T>, find: impl Fn(&T) -> Option<Leadership>) {
     loop {
-        let leadership = find(&told.borrow_and_update());
+        let leadership = find(&changes.borrow_and_update());
         let elected = async {
             match &leadership {
                 Some(leadership) => drop(leadership.term().await),
@@ -19,7 +19,7 @@ pub(super) async fn elected<T>(mut told: watch::Receiver<T>, find: impl Fn(&T) -
         tokio::select! {
             biased;
             () = elected => return,
-            changed = told.changed() => if changed.is_err() {
+            changed = changes.changed() => if changed.is_err() {
                 // No leadership can begin any more.
                 return std::future::pending().await;
             },

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::{RunError, last_events, leading::elected};
 use crate::{
-    election::{Campaign, Circumstances, Figures, Overdue, Settings},
+    election::{Campaign, CampaignContext, Figures, Overdue, Settings},
     supervise::across_terms,
 };
 
@@ -95,7 +95,7 @@ impl OwnLease {
         let (keeper, leadership) = LeadershipKeeper::new();
         let keeper = Arc::new(keeper);
         let (warm, is_warm) = watch::channel(self.inner.run_policy() != RunPolicy::WarmUp);
-        let circumstances = Circumstances {
+        let context = CampaignContext {
             clock: Arc::clone(cx.clock()),
             seed: cx.random().next_u64(),
             keeper: Arc::clone(&keeper),
@@ -103,7 +103,7 @@ impl OwnLease {
             statuses: self.statuses.clone(),
             overdue: self.overdue.clone(),
         };
-        let campaign = Campaign::start(&self.settings, &self.figures, circumstances);
+        let campaign = Campaign::start(&self.settings, &self.figures, context);
         let name = self.inner.name();
         self.leads
             .0

@@ -9,7 +9,7 @@ use steersman_core::{MonotonicTime, error_chain};
 
 use super::{Inner, RunError, State, barrier, last_events};
 use crate::{
-    election::{Campaign, Circumstances, Loss},
+    election::{Campaign, CampaignContext, Loss},
     supervise::{Change, Failure, Supervisor},
 };
 
@@ -46,7 +46,7 @@ pub(super) async fn run(
     }
     let deadline = clock.now() + inner.grace;
     let unfinished = wind_down(inner, &keeper, campaign, &mut supervisor, deadline).await;
-    for Failure { name, error } in supervisor.unheard() {
+    for Failure { name, error } in supervisor.unreported_failures() {
         tracing::error!(name, error = %error_chain(&*error), "failed after the run was to end");
     }
     endpoints.end(deadline, &clock).await;
@@ -84,7 +84,7 @@ fn campaign(inner: &Inner, keeper: &Arc<LeadershipKeeper>) -> Result<Option<Camp
     let Some(election) = &inner.election else {
         return Ok(None);
     };
-    let circumstances = Circumstances {
+    let context = CampaignContext {
         clock: Arc::clone(inner.runtime.clock()),
         seed: election.seed,
         keeper: Arc::clone(keeper),
@@ -92,7 +92,7 @@ fn campaign(inner: &Inner, keeper: &Arc<LeadershipKeeper>) -> Result<Option<Camp
         statuses: inner.runtime.statuses().clone(),
         overdue: inner.overdue.clone(),
     };
-    let campaign = Campaign::start(&election.settings, &election.figures, circumstances);
+    let campaign = Campaign::start(&election.settings, &election.figures, context);
     Ok(Some(campaign.map_err(RunError::Election)?))
 }
 
@@ -109,7 +109,7 @@ async fn work(
     let clock = inner.runtime.clock();
     let deadline = clock.now() + inner.barrier;
     // Caches wait for the first step of these runnables, which waits for their tasks from an earlier run.
-    supervisor.rid_of(RunPolicy::NoCaches).await;
+    supervisor.wait_for_earlier_run(RunPolicy::NoCaches).await;
     let start = Start {
         leadership,
         term: None,

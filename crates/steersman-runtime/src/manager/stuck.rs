@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Check for runnables and caches that have not become ready for so long that a restart might help.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crate::StatusRegistry;
-use steersman_core::{Clock, MonotonicTime};
+use steersman_core::{Clock, MonotonicTime, Mutex};
 
 use super::barrier::Awaited;
 use steersman_endpoints::CheckError;
@@ -41,7 +37,7 @@ impl Stuck {
     /// Result of `/healthz/stuck`.
     pub(super) fn check(&self) -> Result<(), CheckError> {
         let (now, pending) = (self.clock.now(), self.pending());
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = self.since.lock();
         since.retain(|name, _| pending.contains_key(name));
         let mut stuck = Vec::new();
         for (name, how) in &pending {

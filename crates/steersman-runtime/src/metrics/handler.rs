@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Metrics of each of several handlers of a controller.
 
-use std::{
-    collections::HashMap,
-    sync::{MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::MutexGuard, time::Duration};
 
 use prometheus_client::encoding::EncodeLabelSet;
 
@@ -77,7 +73,7 @@ impl Metrics {
 
     /// Number of holders of series by labels.
     fn holders(&self) -> MutexGuard<'_, HashMap<HandlerLabels, usize>> {
-        self.0.handlers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.handlers.lock()
     }
 }
 

@@ -3,12 +3,12 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::Arc,
 };
 
 use steersman_cache::{Object, Query, Store};
 use steersman_cluster::ClusterName;
-use steersman_core::ObjectKey;
+use steersman_core::{Mutex, ObjectKey, RwLock};
 use steersman_queue::Add;
 
 use crate::{RequestKey, gate::EnqueueSink};
@@ -70,7 +70,7 @@ pub(crate) struct Showing {
 impl Primaries {
     /// Makes the objects of a cluster available.
     pub(crate) fn show(self: &Arc<Self>, cluster: &ClusterName, store: &Store) -> Showing {
-        let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.shown.write();
         shown.count += 1;
         let number = shown.count;
         let objects = Objects {
@@ -88,7 +88,7 @@ impl Primaries {
 
     /// Returns the keys of the objects of a cluster.
     pub(crate) fn keys(&self, cluster: &ClusterName) -> Vec<ObjectKey> {
-        let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.shown.read();
         let store = shown.stores.get(cluster).map(|objects| objects.store.clone());
         drop(shown);
         let objects = store.map(|store| store.list(&Query::new())).unwrap_or_default();
@@ -140,7 +140,7 @@ impl Primaries {
 
     /// Removes the deletions of a cluster whose keys were purged.
     pub(crate) fn forget_deletions(&self, cluster: &ClusterName) {
-        let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut deleted = self.deleted.lock();
         deleted.remove(cluster);
     }
 
@@ -161,7 +161,7 @@ impl Primaries {
     }
 
     fn deletions<T>(&self, cluster: &ClusterName, change: impl FnOnce(&mut Deletions) -> T) -> T {
-        let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut deleted = self.deleted.lock();
         if let Some(deletions) = deleted.get_mut(cluster) {
             return change(deletions);
         }
@@ -170,13 +170,13 @@ impl Primaries {
 
     /// Returns true if the object does not exist. An object of a store that is not in sync might exist.
     fn is_known_to_be_missing(&self, cluster: &ClusterName, key: &ObjectKey) -> bool {
-        let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.shown.read();
         let synced = shown.stores.get(cluster).filter(|objects| objects.is_synced);
         synced.is_some_and(|objects| objects.store.get_key(key).is_none())
     }
 
     fn get(&self, cluster: &ClusterName, key: &ObjectKey) -> Option<Arc<Object>> {
-        let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.shown.read();
         let objects = shown.stores.get(cluster)?;
         objects.store.get_key(key)
     }
@@ -211,11 +211,7 @@ impl Deletions {
 impl Showing {
     /// Marks the store as in sync.
     pub(crate) fn set_synced(&self) {
-        let mut shown = self
-            .primaries
-            .shown
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.primaries.shown.write();
         let found = shown.stores.get_mut(&self.cluster);
         if let Some(objects) = found.filter(|objects| objects.number == self.number) {
             objects.is_synced = true;
@@ -225,11 +221,7 @@ impl Showing {
 
 impl Drop for Showing {
     fn drop(&mut self) {
-        let mut shown = self
-            .primaries
-            .shown
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.primaries.shown.write();
         let found = shown.stores.get(&self.cluster);
         if found.is_some_and(|objects| objects.number == self.number) {
             shown.stores.remove(&self.cluster);

@@ -12,7 +12,7 @@ use super::Sightings;
 pub(super) fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Duration) -> Sightings {
     struct State {
         sightings: Sightings,
-        told: Option<Sighting>,
+        reported: Option<Sighting>,
         /// True after the first answer.
         is_answered: bool,
         /// The new state, and the time at which it will have lasted.
@@ -20,7 +20,7 @@ pub(super) fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Dur
     }
     let state = State {
         sightings,
-        told: None,
+        reported: None,
         is_answered: false,
         pending: None,
     };
@@ -31,19 +31,19 @@ pub(super) fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Dur
                 Some((_, due)) => tokio::select! {
                     biased;
                     () = clock.sleep_until(*due) => {
-                        state.told = state.pending.take().map(|(sighting, _)| sighting);
-                        return state.told.clone().map(|told| (told, (state, clock)));
+                        state.reported = state.pending.take().map(|(sighting, _)| sighting);
+                        return state.reported.clone().map(|reported| (reported, (state, clock)));
                     }
                     next = state.sightings.next() => next,
                 },
             };
-            match (next, &state.told) {
+            match (next, &state.reported) {
                 (None, _) if state.pending.is_none() => return None,
                 (None, _) => {
                     // Nothing can change the pending state any more.
                     state.sightings = stream::pending().boxed();
                 }
-                (Some(sighting), Some(told)) if state.is_answered && !is_same(told, &sighting) => {
+                (Some(sighting), Some(reported)) if state.is_answered && !is_same(reported, &sighting) => {
                     let lasts = state
                         .pending
                         .take()
@@ -51,12 +51,12 @@ pub(super) fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Dur
                     let due = lasts.map_or_else(|| clock.now() + lasting, |(_, due)| due);
                     state.pending = Some((sighting, due));
                 }
-                (Some(sighting), told) => {
-                    let is_news = told.as_ref() != Some(&sighting);
+                (Some(sighting), reported) => {
+                    let is_news = reported.as_ref() != Some(&sighting);
                     state.pending = None;
                     if is_news {
                         state.is_answered |= sighting.presence != Presence::Unknown;
-                        state.told = Some(sighting.clone());
+                        state.reported = Some(sighting.clone());
                         return Some((sighting, (state, clock)));
                     }
                 }
@@ -79,13 +79,13 @@ mod tests {
     use super::*;
     use crate::{
         BoxError, RunCondition,
-        run_condition::tests::{clock, newest, told},
+        run_condition::tests::{clock, newest, reported},
     };
 
     #[test]
-    fn a_change_that_does_not_last_is_not_told() {
+    fn a_change_that_does_not_last_is_not_reported() {
         let (time, clock) = clock();
-        let (sender, condition) = told("a");
+        let (sender, condition) = reported("a");
         sender.send_replace(Present);
         let mut settled = condition.debounce(Duration::from_secs(5)).watch(&clock);
         assert_eq!(newest(&mut settled), Some(Present), "the first counts at once");
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn an_unknown_presence_is_not_the_first_answer() {
         let (time, clock) = clock();
-        let (sender, condition) = told("a");
+        let (sender, condition) = reported("a");
         let mut settled = condition.debounce(Duration::from_secs(5)).watch(&clock);
         assert_eq!(newest(&mut settled), Some(Unknown));
         sender.send_replace(Present);
@@ -135,13 +135,13 @@ mod tests {
         let mut settled = condition.debounce(Duration::from_secs(2)).watch(&clock);
         assert_eq!(newest(&mut settled), Some(Present));
         flag.store(false, std::sync::atomic::Ordering::Relaxed);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for _ in 0..5 {
             time.advance(Duration::from_secs(1));
-            told.extend(newest(&mut settled));
+            reported.extend(newest(&mut settled));
         }
         assert_eq!(
-            told,
+            reported,
             [Absent],
             "it changed at the first second, and lasted at the third"
         );
@@ -162,14 +162,14 @@ mod tests {
         });
         let mut settled = condition.debounce(Duration::from_secs(2)).watch(&clock);
         assert_eq!(newest(&mut settled), Some(Present));
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for version in 1..=4 {
             sender.send_replace((Absent, version));
-            told.extend(newest(&mut settled));
+            reported.extend(newest(&mut settled));
             time.advance(Duration::from_secs(1));
         }
-        told.extend(newest(&mut settled));
+        reported.extend(newest(&mut settled));
         // The second time it is Absent as before, for another reason.
-        assert_eq!(told, [Absent, Absent]);
+        assert_eq!(reported, [Absent, Absent]);
     }
 }

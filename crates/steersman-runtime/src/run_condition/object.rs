@@ -27,12 +27,12 @@ pub(super) fn watch_object<K: KnownKind + DeserializeOwned + Send + Sync + 'stat
     let first = begin();
     let sightings = stream::unfold(
         (first, begin, None),
-        |(mut watching, begin, mut told)| async move {
+        |(mut watching, begin, mut reported)| async move {
             loop {
-                let sighting = watching.next(told.as_ref()).await;
+                let sighting = watching.next(reported.as_ref()).await;
                 if sighting.is_some() {
-                    told = sighting.clone();
-                    return sighting.map(|sighting| (sighting, (watching, begin, told)));
+                    reported = sighting.clone();
+                    return sighting.map(|sighting| (sighting, (watching, begin, reported)));
                 }
                 // The informer was removed.
                 watching = begin();
@@ -68,7 +68,7 @@ impl Watching {
         let informer = cluster.cache().informer_in(&resource, &scope);
         let about = format!("{resource} {key}");
         let absent = Sighting::new(Presence::Absent, format!("{about} does not exist"));
-        let (told, object) = watch::channel(absent);
+        let (reported, object) = watch::channel(absent);
         let holds = Arc::clone(holds);
         let registration = informer.handle("condition", move |event: &Event| {
             let object = event.object();
@@ -80,7 +80,7 @@ impl Watching {
                 ),
                 Err(error) => Sighting::new(Presence::Unknown, error.to_string()),
             };
-            told.send_replace(sighting);
+            reported.send_replace(sighting);
         });
         Self {
             cluster: cluster.clone(),
@@ -93,7 +93,7 @@ impl Watching {
     }
 
     /// Returns the next state that differs from the last one; `None` if the informer was removed.
-    async fn next(&mut self, told: Option<&Sighting>) -> Option<Sighting> {
+    async fn next(&mut self, reported: Option<&Sighting>) -> Option<Sighting> {
         loop {
             let health = self.informer.health();
             if self.cluster.is_closed() {
@@ -113,7 +113,7 @@ impl Watching {
                 Some(trouble) => Some(because(Presence::Unknown, trouble)),
                 None => None,
             };
-            if sighting.is_some() && sighting.as_ref() != told {
+            if sighting.is_some() && sighting.as_ref() != reported {
                 return sighting;
             }
             if !is_absent {

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Watches a kind in every cluster, as clusters are added and removed.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use steersman_cluster::ClusterName;
-use steersman_core::Task;
+use steersman_core::{Mutex, Task};
 
 use super::{KindSource, Reporter, SourceContext, SourceState};
 use crate::{RequestKey, cluster_set::Member, run_context::Hub};
@@ -107,7 +104,7 @@ impl Board {
     }
 
     fn change(&self, change: impl FnOnce(&mut Inner)) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.inner.lock();
         change(&mut inner);
         let state = inner.combined(&self.hub);
         inner.has_begun |= !matches!(state, SourceState::Waiting | SourceState::WaitingElsewhere);

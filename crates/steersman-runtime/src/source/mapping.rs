@@ -20,7 +20,7 @@ use std::{
     future::Future,
     panic::AssertUnwindSafe,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
@@ -28,7 +28,7 @@ use futures::FutureExt;
 use serde::de::DeserializeOwned;
 use steersman_cache::{DecodeError, Object};
 use steersman_cluster::{Client, Cluster, ClusterName, Fence};
-use steersman_core::{Clock, ObjectKey, error_chain, panic_message};
+use steersman_core::{Clock, Mutex, ObjectKey, error_chain, panic_message};
 use steersman_queue::{Backoff, Item, Options, Outcome, Queue};
 use tokio::sync::Notify;
 
@@ -332,7 +332,7 @@ impl<R: RequestKey> Deferred<R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Changes> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.changes.lock()
     }
 }
 

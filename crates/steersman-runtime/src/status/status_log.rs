@@ -8,7 +8,7 @@
 //!    impaired to degraded. A closed watch, a 410 and a lost response have recovered by then: neither the failure nor its
 //!    end is logged above `debug`.
 
-use std::{sync::PoisonError, time::Duration};
+use std::time::Duration;
 
 use steersman_core::Task;
 
@@ -19,7 +19,7 @@ const WARN_AFTER: Duration = Duration::from_secs(5);
 
 /// The state that was logged last.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Logged {
     last: Option<Phase>,
     /// Task that logs a delayed warning.
     overdue: Option<Task>,
@@ -62,7 +62,7 @@ impl StatusHandle {
 
     /// Logs the start with its reason. The following ready state is not logged.
     pub(crate) fn begins_because(&self, reason: &str) {
-        self.board.lock().told.entry(self.number).or_default().last = Some(Phase::Started);
+        self.board.lock().logged.entry(self.number).or_default().last = Some(Phase::Started);
         let Fields {
             name,
             cluster,
@@ -71,27 +71,27 @@ impl StatusHandle {
         tracing::info!(name, cluster, replica, reason, "condition holds; starting");
     }
 
-    pub(super) fn tell(&self, board: &mut Board, status: &RunnableStatus) {
-        let told = board.told.entry(self.number).or_default();
+    pub(super) fn log_status(&self, board: &mut Board, status: &RunnableStatus) {
+        let logged = board.logged.entry(self.number).or_default();
         let phase = Phase::of(status);
         let is_trouble = matches!(phase, Some(Phase::Impaired | Phase::Degraded));
-        if !is_trouble || phase == told.last {
-            told.overdue = None;
+        if !is_trouble || phase == logged.last {
+            logged.overdue = None;
         }
-        let is_news = match (told.last, phase) {
+        let is_news = match (logged.last, phase) {
             (_, None) | (Some(Phase::Started), Some(Phase::Ready)) => false,
             (Some(Phase::Ready), Some(Phase::Impaired | Phase::Degraded))
             | (Some(Phase::Impaired), Some(Phase::Degraded)) => {
-                if told.overdue.is_none() {
-                    told.overdue = self.warn_later();
+                if logged.overdue.is_none() {
+                    logged.overdue = self.warn_later();
                 }
-                told.overdue.is_none()
+                logged.overdue.is_none()
             }
             (last, phase) => last != phase,
         };
         // A delayed warning has not been logged yet.
-        if phase.is_some() && told.overdue.is_none() {
-            told.last = phase;
+        if phase.is_some() && logged.overdue.is_none() {
+            logged.last = phase;
         }
         self.fields().log(status, is_news);
     }
@@ -124,14 +124,14 @@ impl StatusHandle {
 
 impl Inner {
     fn warn_now(&self, number: u64, fields: &Fields) {
-        let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
-        let Board { told, entries, .. } = &mut *board;
-        let Some(told) = told.get_mut(&number).filter(|told| told.overdue.is_some()) else {
+        let mut board = self.board.lock();
+        let Board { logged, entries, .. } = &mut *board;
+        let Some(logged) = logged.get_mut(&number).filter(|logged| logged.overdue.is_some()) else {
             return; // It has just recovered.
         };
-        told.overdue = None;
+        logged.overdue = None;
         if let Some(status) = entries.get(&fields.name) {
-            told.last = Phase::of(status);
+            logged.last = Phase::of(status);
             fields.log(status, true);
         }
     }

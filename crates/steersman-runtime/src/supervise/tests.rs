@@ -69,7 +69,7 @@ async fn guarantee_1_what_was_cancelled_is_gone_before_the_next_of_its_name_begi
     let (runs, blocked) = (Arc::new(runs), Mutex::new(Some(blocked)));
     let deaf = runnable(move |cx| {
         runs.send_modify(|runs| *runs += 1);
-        let blocked = blocked.lock().unwrap().take();
+        let blocked = blocked.lock().take();
         async move {
             cx.ready();
             // The first one cannot be cancelled for a while.
@@ -121,7 +121,10 @@ async fn guarantee_2_a_leader_that_fails_because_its_term_is_over_is_no_failure(
     fence_keeper.close("the time is up");
     fail.send_replace(true);
     keeper.vacated().await;
-    assert!(stage.supervisor.unheard().is_empty(), "the term ends soon");
+    assert!(
+        stage.supervisor.unreported_failures().is_empty(),
+        "the term ends soon"
+    );
 
     // With a term, it is an ordinary failure.
     keeper.grant(Fence::open());
@@ -141,7 +144,7 @@ fn careless_warm_up(failing: watch::Receiver<u32>) -> (BoxRunnable, watch::Recei
         async move {
             cx.ready();
             let term = cx.leadership().term().await;
-            failing.wait_for(|told| *told >= number).await?;
+            failing.wait_for(|notified| *notified >= number).await?;
             term.fence().check()?;
             Err("a reason of its own".into())
         }
@@ -170,7 +173,7 @@ async fn guarantee_2_a_warm_up_runnable_that_fails_because_it_is_fenced_starts_a
     assert_eq!(*runs.borrow(), 1, "it would take the same term again");
     keeper.revoke();
     runs.wait_for(|runs| *runs == 2).await.unwrap();
-    assert!(stage.supervisor.unheard().is_empty());
+    assert!(stage.supervisor.unreported_failures().is_empty());
 
     // The next failure has nothing to do with leadership.
     keeper.grant(Fence::open());
@@ -211,7 +214,7 @@ async fn guarantee_2_a_warm_up_runnable_that_fails_long_after_it_led_is_a_failur
             cx.leadership().vacant().await;
             lost.send_modify(|times| *times += 1);
             let times = *lost.borrow();
-            failing.wait_for(|told| *told >= times).await?;
+            failing.wait_for(|notified| *notified >= times).await?;
             Err("a reason of its own".into())
         }
     });
@@ -237,13 +240,13 @@ async fn guarantee_2_what_holds_a_term_is_cancelled_with_it_also_while_it_is_sto
     let mut stage = Stage::new();
     let (keeper, leadership) = LeadershipKeeper::new();
     keeper.grant(Fence::open());
-    let (told, is_told) = oneshot::channel();
-    let told = Mutex::new(Some(told));
+    let (notified, is_notified) = oneshot::channel();
+    let notified = Mutex::new(Some(notified));
     let slow = runnable(move |cx| {
-        let told = told.lock().unwrap().take();
+        let notified = notified.lock().take();
         async move {
             cx.stop().requested().await;
-            let _ = told.map(|told| told.send(()));
+            let _ = notified.map(|notified| notified.send(()));
             std::future::pending().await
         }
     });
@@ -252,7 +255,7 @@ async fn guarantee_2_what_holds_a_term_is_cancelled_with_it_also_while_it_is_sto
     let deadline = stage.now() + std::time::Duration::from_secs(30);
     let stopping = stage.supervisor.stop(deadline, |_| true);
     let losing = async {
-        is_told.await.unwrap();
+        is_notified.await.unwrap();
         keeper.revoke();
     };
     let (late, ()) = futures::join!(stopping, losing);

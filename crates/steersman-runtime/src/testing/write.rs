@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writes as seen on the wire.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fmt, sync::Arc};
+
+use steersman_core::Mutex;
 
 use http::{Method, header::CONTENT_TYPE, request::Parts};
 use serde_json::Value;
@@ -35,12 +34,12 @@ pub(super) struct Writes(Arc<Mutex<Vec<Write>>>);
 impl Writes {
     pub(super) fn note(&self, request: &Parts, body: &[u8]) {
         if let Some(write) = Write::of(request, body).filter(|write| !write.is_event()) {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(write);
+            self.0.lock().push(write);
         }
     }
 
     pub(super) fn take(&self) -> Vec<Write> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.0.lock())
     }
 }
 

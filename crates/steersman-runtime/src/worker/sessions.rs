@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sessions of one term: one for each cluster that its workers work on.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::BTreeMap, sync::Arc};
+
+use steersman_core::RwLock;
 
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_queue::Item;
@@ -37,7 +36,7 @@ impl<R: RequestKey> WorkerPool<R> {
     pub(super) fn session(&self, key: &R) -> Option<Arc<ClusterSession>> {
         let name = key.cluster().unwrap_or_else(|| self.run.plan.home.name());
         let sessions = &self.sessions.by_cluster;
-        let known = sessions.read().unwrap_or_else(PoisonError::into_inner);
+        let known = sessions.read();
         if let Some(found) = known.get(name).filter(|found| self.is_active(found)) {
             return Some(Arc::clone(found));
         }
@@ -46,7 +45,7 @@ impl<R: RequestKey> WorkerPool<R> {
         if !self.is_active(&opened) {
             return None;
         }
-        let mut all = sessions.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = sessions.write();
         // Another worker might have been faster.
         let session = match all.remove(name).filter(|other| self.is_active(other)) {
             Some(other) => other,
@@ -91,7 +90,7 @@ impl<R: RequestKey> WorkerPool<R> {
     /// Ends the work on clusters that were removed or lost the kind, and drops the keys of removed clusters.
     pub(crate) fn dismiss_absent(&self) {
         let sessions = &self.sessions.by_cluster;
-        let mut all = sessions.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = sessions.write();
         all.retain(|_, session| self.is_active(session));
         all.values().for_each(|one| one.drop_other_clients());
         drop(all);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Retries keys that failed because caches were not in sync, as soon as these are.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::MutexGuard};
+
+use steersman_core::Mutex;
 
 use steersman_cache::Resource;
 
@@ -27,7 +26,7 @@ impl<R: RequestKey> UnsyncedKeys<R> {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<R, Unsynced>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
