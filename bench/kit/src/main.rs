@@ -7,11 +7,12 @@
 
 use std::{error::Error, fs, path::PathBuf, process::ExitCode, time::Duration};
 
-use bench_kit::{GROUP, ROUND};
-use bench_protocol::driver::{Participant, Plan, Running};
+use bench_protocol::{
+    driver::{Participant, Plan, Running},
+    rounds::Rounds,
+};
 use k8s_openapi::{
-    api::core::v1::Namespace,
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::core::v1::Namespace, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Client,
@@ -23,6 +24,8 @@ use steersman_testing::{FaultProxy, RealServer};
 use tokio::{runtime::Runtime, task::JoinSet, time};
 
 type Failure = Box<dyn Error + Send + Sync>;
+
+const GROUP: &str = "bench.example";
 
 const SITES: usize = 500;
 const SITES_QUICK: usize = 50;
@@ -138,7 +141,7 @@ impl Stage {
             let spec = json!({"image": "registry.example/web:1", "page": "<p>hello</p>", "replicas": 2});
             let site = json!({
                 "apiVersion": format!("{GROUP}/v1"), "kind": "Site", "spec": spec,
-                "metadata": {"name": name, "annotations": {ROUND: "0"}},
+                "metadata": {"name": name, "annotations": {(Rounds::ANNOTATION): "0"}},
             });
             let site = serde_json::from_value(site)?;
             sites.create(&PostParams::default(), &site).await?;
@@ -150,7 +153,7 @@ impl Stage {
     /// Changes an annotation of each Site, and nothing that matters to the children.
     async fn touch(&self, namespace: &str, round: usize) -> Result<(), Failure> {
         self.each(namespace, move |sites, name| async move {
-            let patch = json!({"metadata": {"annotations": {ROUND: round.to_string()}}});
+            let patch = json!({"metadata": {"annotations": {(Rounds::ANNOTATION): round.to_string()}}});
             sites
                 .patch_metadata(&name, &PatchParams::default(), &Patch::Merge(patch))
                 .await?;

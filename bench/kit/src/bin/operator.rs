@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The operator of the benchmark `kit`, with the kit: five children for each Site.
 
-#![allow(
-    clippy::exhaustive_structs,
-    reason = "this is how an operator's author writes them"
-)]
+#![allow(clippy::print_stderr, reason = "stderr is for people")]
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    error::Error,
-    sync::{Mutex, MutexGuard, PoisonError},
-    thread,
+use std::{collections::BTreeMap, error::Error, sync::Arc};
+
+use bench_protocol::{
+    participant::{self, Start, Told},
+    rounds::Rounds,
 };
-
-use bench_kit::ROUND;
-use bench_protocol::participant::{self, Start, Told, rounded};
 use k8s_openapi::{
     ByteString,
     api::{
@@ -37,7 +31,6 @@ use steersman::{
     prelude::*,
     runtime::{BoxError, Logging},
 };
-use tokio::sync::{Notify, mpsc};
 
 #[derive(Clone, CustomResource, Debug, Deserialize, JsonSchema, Serialize)]
 #[kube(
@@ -70,7 +63,7 @@ enum Cond {
     Available,
 }
 
-struct Sites(&'static Rounds);
+struct Sites(Arc<Rounds>);
 
 impl KindReconciler for Sites {
     type Kind = Site;
@@ -86,7 +79,13 @@ impl KindReconciler for Sites {
         let deployment = work.child(Cond::Available, deployment(site)).await;
         let ready = deployment.and_then(|it| it.status.as_ref()?.ready_replicas);
         work.status_mut().ready_replicas = ready.unwrap_or(0);
-        self.0.reconciled(site);
+        let round = site
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(Rounds::ANNOTATION));
+        let uid = site.metadata.uid.as_deref().unwrap_or_default();
+        self.0.reconciled(uid, round.map_or("", String::as_str));
         Ok(Action::await_change())
     }
 }
@@ -96,95 +95,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let told = Told::from_environment();
     let driver = participant::lifeline();
     Logging::from_env().install()?;
-    let (mut start, mut before) = (Start::now(), 0);
-    let rounds: &'static Rounds = Box::leak(Box::default());
+    let start = Start::now();
     let manager = Manager::builder()
         .metrics(|server| server.address(([127, 0, 0, 1], 0).into()))
         .build()
         .await?;
-    Controller::of::<Site>("sites").add_to(&manager, managed(Sites(rounds)))?;
-    let running = manager.run();
-    let (sender, mut lines) = mpsc::channel(8);
-    thread::spawn(move || driver.iter().all(|line| sender.blocking_send(line).is_ok()));
-    let measured = async {
-        while let Some(line) = lines.recv().await {
-            match line.split(' ').collect::<Vec<_>>().as_slice() {
-                ["measure"] => {
-                    (start, before) = (Start::now(), rounds.ended());
-                    participant::say("armed");
-                }
-                ["row", case, requests] => {
-                    let (taken, reconciles) = (start.taken(), rounds.ended() - before);
-                    let each = taken.cpu.as_secs_f64() * 1e6 / reconciles as f64;
-                    told.row(taken)
-                        .with("case", *case)
-                        .with("us_per_reconcile", rounded(each))
-                        .with("reconciles", reconciles)
-                        .with("requests", requests.parse::<usize>()?)
-                        .print();
-                }
-                ["end"] => break,
-                [round] => {
-                    rounds.wait(round, told.n).await;
-                    participant::say("reconciled");
-                }
-                _ => return Err(format!("unknown line of the driver: `{line}`").into()),
-            }
-        }
-        Ok::<_, Box<dyn Error>>(())
-    };
+    let rounds = Arc::new(Rounds::default());
+    Controller::of::<Site>("sites").add_to(&manager, managed(Sites(Arc::clone(&rounds))))?;
+    let measured = tokio::task::spawn_blocking(move || rounds.follow(&told, start, &driver));
     tokio::select! {
         biased;
-        measured = measured => measured,
-        ended = running => Err(format!("the manager ended: {ended:?}").into()),
-    }
-}
-
-/// The round, an annotation of a Site, that each Site was last reconciled in.
-#[derive(Default)]
-struct Rounds {
-    state: Mutex<State>,
-    changed: Notify,
-}
-
-#[derive(Default)]
-struct State {
-    ended: usize,
-    seen: HashMap<ObjectKey, String>,
-    round: String,
-    current: usize,
-}
-
-impl Rounds {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn reconciled(&self, site: &Site) {
-        let round = site.metadata.annotations.as_ref().and_then(|all| all.get(ROUND));
-        let round = round.cloned().unwrap_or_default();
-        let mut state = self.state();
-        state.ended += 1;
-        let last = state.seen.insert(site.key(), round.clone());
-        if round == state.round && last.as_ref() != Some(&round) {
-            state.current += 1;
-            self.changed.notify_one();
+        measured = measured => Ok(measured??),
+        ended = manager.run() => {
+            eprintln!("error: the manager ended: {ended:?}");
+            // The thread that waits for the driver would delay a return.
+            std::process::exit(1);
         }
-    }
-
-    async fn wait(&self, round: &str, sites: usize) {
-        {
-            let mut state = self.state();
-            state.round = round.to_owned();
-            state.current = state.seen.values().filter(|last| *last == round).count();
-        }
-        while self.state().current < sites {
-            self.changed.notified().await;
-        }
-    }
-
-    fn ended(&self) -> usize {
-        self.state().ended
     }
 }
 

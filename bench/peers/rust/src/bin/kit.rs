@@ -2,13 +2,12 @@
 //! An operator with five children for each Site, as kube-rs' documentation writes one: it applies each child in each
 //! reconcile, and patches the status only if it differs.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use bench_protocol::participant::{self, Start, Told, rounded};
+use bench_protocol::{
+    participant::{self, Start, Told},
+    rounds::Rounds,
+};
 use futures::StreamExt;
 use k8s_openapi::{
     ByteString,
@@ -29,12 +28,11 @@ use kube::{
     Api, Client, CustomResource, Resource, ResourceExt,
     api::{ObjectMeta, Patch, PatchParams},
     core::NamespaceResourceScope,
-    runtime::{Controller, controller::Action, reflector::ObjectRef, watcher},
+    runtime::{Controller, controller::Action, watcher},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::json;
-use tokio::sync::Notify;
 
 const MANAGER: &str = "kit";
 
@@ -58,50 +56,6 @@ struct SiteStatus {
     observed_generation: Option<i64>,
     ready_replicas: i32,
     conditions: Vec<Condition>,
-}
-
-/// The round, an annotation of a Site, that each Site was last reconciled in.
-#[derive(Default)]
-struct Rounds {
-    state: Mutex<State>,
-    changed: Notify,
-}
-
-#[derive(Default)]
-struct State {
-    ended: usize,
-    seen: HashMap<ObjectRef<Site>, String>,
-    round: String,
-    current: usize,
-}
-
-impl Rounds {
-    fn reconciled(&self, site: &Site) {
-        let round = site.annotations().get("bench.example/round").cloned();
-        let round = round.unwrap_or_default();
-        let mut state = self.state.lock().unwrap();
-        state.ended += 1;
-        let last = state.seen.insert(ObjectRef::from(site), round.clone());
-        if round == state.round && last.as_ref() != Some(&round) {
-            state.current += 1;
-            self.changed.notify_one();
-        }
-    }
-
-    async fn wait(&self, round: &str, sites: usize) {
-        {
-            let mut state = self.state.lock().unwrap();
-            state.round = round.to_owned();
-            state.current = state.seen.values().filter(|last| *last == round).count();
-        }
-        while self.state.lock().unwrap().current < sites {
-            self.changed.notified().await;
-        }
-    }
-
-    fn ended(&self) -> usize {
-        self.state.lock().unwrap().ended
-    }
 }
 
 struct Operator {
@@ -133,35 +87,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             Arc::clone(&operator),
         )
         .for_each(|_| std::future::ready(()));
-    tokio::spawn(running);
-    let (commands, mut lines) = tokio::sync::mpsc::channel(8);
-    std::thread::spawn(move || driver.iter().all(|line| commands.blocking_send(line).is_ok()));
-    let (mut start, mut before) = (start, 0);
-    while let Some(line) = lines.recv().await {
-        match line.split(' ').collect::<Vec<_>>().as_slice() {
-            ["measure"] => {
-                (start, before) = (Start::now(), operator.rounds.ended());
-                participant::say("armed");
-            }
-            ["row", case, requests] => {
-                let (taken, reconciles) = (start.taken(), operator.rounds.ended() - before);
-                let each = taken.cpu.as_secs_f64() * 1e6 / reconciles as f64;
-                told.row(taken)
-                    .with("case", *case)
-                    .with("us_per_reconcile", rounded(each))
-                    .with("reconciles", reconciles)
-                    .with("requests", requests.parse::<usize>()?)
-                    .print();
-            }
-            ["end"] => return Ok(()),
-            [round] => {
-                operator.rounds.wait(round, told.n).await;
-                participant::say("reconciled");
-            }
-            _ => return Err(format!("the driver said `{line}`").into()),
+    let following = Arc::clone(&operator);
+    let measured = tokio::task::spawn_blocking(move || following.rounds.follow(&told, start, &driver));
+    tokio::select! {
+        biased;
+        measured = measured => Ok(measured??),
+        () = running => {
+            eprintln!("error: the controller ended");
+            // The thread that waits for the driver would delay a return.
+            std::process::exit(1);
         }
     }
-    Ok(())
 }
 
 async fn reconcile(site: Arc<Site>, operator: Arc<Operator>) -> Result<Action, kube::Error> {
@@ -170,7 +106,11 @@ async fn reconcile(site: Arc<Site>, operator: Arc<Operator>) -> Result<Action, k
         name: site.metadata.name.clone(),
         namespace: site.metadata.namespace.clone(),
         labels: Some(labels.clone()),
-        owner_references: Some(site.controller_owner_ref(&()).into_iter().collect::<Vec<OwnerReference>>()),
+        owner_references: Some(
+            site.controller_owner_ref(&())
+                .into_iter()
+                .collect::<Vec<OwnerReference>>(),
+        ),
         ..ObjectMeta::default()
     };
     operator.apply(&page(&site, meta.clone())).await?;
@@ -182,16 +122,23 @@ async fn reconcile(site: Arc<Site>, operator: Arc<Operator>) -> Result<Action, k
     operator.apply(&account).await?;
     operator.apply(&service(meta.clone(), labels.clone())).await?;
     let deployment = operator.apply(&deployment(&site, meta, labels)).await?;
-    let ready = deployment.status.and_then(|status| status.ready_replicas).unwrap_or(0);
+    let ready = deployment
+        .status
+        .and_then(|status| status.ready_replicas)
+        .unwrap_or(0);
     let status = status(&site, ready);
     if site.status.as_ref() != Some(&status) {
-        let sites: Api<Site> = Api::namespaced(operator.client.clone(), &site.namespace().unwrap_or_default());
+        let sites: Api<Site> =
+            Api::namespaced(operator.client.clone(), &site.namespace().unwrap_or_default());
         let patch = Patch::Merge(json!({"status": status}));
         sites
             .patch_status(&site.name_any(), &PatchParams::default(), &patch)
             .await?;
     }
-    operator.rounds.reconciled(&site);
+    let round = site.annotations().get(Rounds::ANNOTATION);
+    operator
+        .rounds
+        .reconciled(&site.uid().unwrap_or_default(), round.map_or("", String::as_str));
     Ok(Action::await_change())
 }
 
@@ -213,9 +160,12 @@ impl Operator {
 }
 
 fn labels(site: &Site) -> BTreeMap<String, String> {
-    [("app.kubernetes.io/name", "site"), ("app.kubernetes.io/instance", &site.name_any())]
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .into()
+    [
+        ("app.kubernetes.io/name", "site"),
+        ("app.kubernetes.io/instance", &site.name_any()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into()
 }
 
 fn page(site: &Site, metadata: ObjectMeta) -> ConfigMap {
@@ -319,7 +269,10 @@ fn status(site: &Site, ready_replicas: i32) -> SiteStatus {
         reason: reason.to_owned(),
         message: String::new(),
         observed_generation: site.metadata.generation,
-        last_transition_time: before.map_or_else(|| Time(Timestamp::now()), |before| before.last_transition_time.clone()),
+        last_transition_time: before.map_or_else(
+            || Time(Timestamp::now()),
+            |before| before.last_transition_time.clone(),
+        ),
     };
     SiteStatus {
         observed_generation: site.metadata.generation,
