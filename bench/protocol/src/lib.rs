@@ -4,7 +4,9 @@
 //! * [`objects`]: the Pods and Widgets that are measured with.
 //! * [`driver`]: the command line of a driver, and a participant as its child process.
 //! * [`participant`]: parameters, output and measurements of a participant.
+//! * [`rounds`]: the participant's side of the benchmark `kit`.
 
 pub mod driver;
 pub mod objects;
 pub mod participant;
+pub mod rounds;

@@ -127,6 +127,23 @@ pub(super) const BENCHES: &[Bench] = &[
             ],
         },
     },
+    Bench {
+        name: "kit",
+        kind: Kind::Driven {
+            driver: "bench-kit",
+            participants: &[
+                Participant {
+                    who: "steersman",
+                    program: Program::Rust {
+                        package: "bench-kit",
+                        bin: "operator",
+                    },
+                },
+                kube_runtime("kit"),
+                go("controller-runtime"),
+            ],
+        },
+    },
 ];
 
 const fn ours(bin: &'static str) -> Participant {

@@ -16,7 +16,7 @@ import (
 func main() {
 	ctrllog.SetLogger(klog.Background())
 	benches := map[string]func(context.Context, told) error{
-		"sync": sync, "events": events, "read": read, "reconcile": reconciles,
+		"sync": sync, "events": events, "read": read, "reconcile": reconciles, "kit": kit,
 	}
 	told := fromEnvironment()
 	run := benches[told.bench]
