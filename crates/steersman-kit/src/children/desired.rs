@@ -124,11 +124,9 @@ fn complete_metadata(
 
 /// Checks that the garbage collector follows a reference from the child to its parent.
 fn check_owner(resource: &Resource, child: &ObjectKey, parent_namespace: &str) -> Result<(), ChildError> {
-    let reason = if parent_namespace == child.namespace() {
-        return Ok(());
-    } else if child.namespace().is_empty() && resource.is_namespaced() == Some(true) {
+    let reason = if child.namespace().is_empty() && resource.is_namespaced() == Some(true) {
         "it is namespaced and has no namespace; name one with `child_in`".to_owned()
-    } else if parent_namespace.is_empty() {
+    } else if parent_namespace.is_empty() || parent_namespace == child.namespace() {
         return Ok(());
     } else if child.namespace().is_empty() {
         "it is cluster-scoped, and a namespaced object cannot own it".to_owned()
