@@ -198,13 +198,19 @@ async fn replicas_follow_a_kind_that_is_installed_while_they_run(fixture: Fixtur
 
 #[test]
 fn without_a_cluster_a_program_says_what_to_do() {
-    let output = Command::new(env!("CARGO_BIN_EXE_site"))
-        .env("KUBECONFIG", "/nowhere")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("KUBECONFIG"), "{said}");
+    for program in [
+        env!("CARGO_BIN_EXE_site"),
+        env!("CARGO_BIN_EXE_memcached"),
+        env!("CARGO_BIN_EXE_cron_job"),
+    ] {
+        let output = Command::new(program)
+            .env("KUBECONFIG", "/nowhere")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{program}: {said}");
+        assert!(said.contains("KUBECONFIG"), "{program}: {said}");
+    }
 }
 
 #[test]

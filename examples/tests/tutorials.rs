@@ -301,7 +301,11 @@ async fn a_cron_job_follows_its_concurrency_policy(fixture: Fixture) {
             .map(|job| job.name_any())
             .collect()
     };
-    assert_eq!(names().await, [first.clone()], "the first one still runs");
+    assert_eq!(
+        names().await,
+        std::slice::from_ref(&first),
+        "the first one still runs"
+    );
 
     reconciled(
         &yearly.client,

@@ -4,7 +4,7 @@
 use proc_macro2::TokenTree;
 use syn::{Attribute, LitStr, Token, meta::ParseNestedMeta, token};
 
-/// What the `#[serde(…)]` attributes of a struct or field say.
+/// The `#[serde(…)]` attributes of a struct or field that matter here.
 #[derive(Default)]
 pub(crate) struct SerdeAttributes {
     /// `default`.

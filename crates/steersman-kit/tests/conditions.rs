@@ -5,10 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
+use k8s_openapi::{api::apps::v1::Deployment, apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
 use proptest::{collection::vec, prelude::*, sample::select};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steersman_kit::{ConditionSet, ConditionStatus, Conditions, ObservedAt, lint_status};
+use steersman_kit::{
+    ConditionSet, ConditionStatus, Conditions, NoStatus, ObservedAt, Status, StatusFor, lint_status,
+};
 
 #[derive(ConditionSet, Clone, Copy, Debug, PartialEq, Eq)]
 enum Cond {
@@ -28,7 +31,7 @@ enum Batch {
 }
 
 #[derive(ConditionSet, Clone, Copy, Debug)]
-#[conditions(no_summary)]
+#[conditions(no_summary, crate = "steersman_kit")]
 enum Part {
     Scanned,
 }
@@ -37,6 +40,14 @@ enum Part {
 #[conditions(kstatus)]
 enum Kstatus {
     Available,
+}
+
+/// The part of the status of a Deployment that a controller of ours sets.
+#[derive(Status, Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+#[status(of(Deployment), crate = "::steersman_kit")]
+struct DeploymentPart {
+    conditions: Conditions<Part>,
 }
 
 fn at(generation: i64, second: i64) -> ObservedAt {
@@ -277,6 +288,16 @@ fn a_null_list_is_empty_and_a_condition_without_a_time_is_an_error() {
     );
     let broken = json!([{"type": "Available", "status": "True"}]);
     assert!(serde_json::from_value::<Conditions<Cond>>(broken).is_err());
+}
+
+#[test]
+fn a_status_can_be_a_part_of_the_status_of_a_kind_of_kubernetes() {
+    fn own_types<K, S: StatusFor<K>>(mut status: S) -> Vec<String> {
+        status.conditions_mut().summarise(at(1, 0));
+        status.conditions().iter().map(|one| one.type_.clone()).collect()
+    }
+    assert_eq!(own_types::<Deployment, _>(DeploymentPart::default()), ["Scanned"]);
+    assert_eq!(own_types::<Deployment, _>(NoStatus::default()), [""; 0]);
 }
 
 /// One step of a controller.

@@ -2,18 +2,40 @@
 //! Write Kubernetes controllers in Rust.
 //!
 //! ```no_run
-//! use std::sync::Arc;
-//! use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+//! use k8s_openapi::api::apps::v1::Deployment;
+//! use kube::CustomResource;
+//! use schemars::JsonSchema;
+//! use serde::{Deserialize, Serialize};
 //! use steersman::prelude::*;
 //!
-//! struct Web;
+//! #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+//! #[kube(group = "example.com", version = "v1", kind = "Web", namespaced, status = "WebStatus")]
+//! pub struct WebSpec {
+//!     pub replicas: i32,
+//! }
 //!
-//! impl ObjectReconciler<ConfigMap> for Web {
-//!     type Error = steersman::cluster::Error;
+//! #[derive(Status, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+//! #[serde(rename_all = "camelCase", default)]
+//! pub struct WebStatus {
+//!     pub observed_generation: Option<i64>,
+//!     pub conditions: Conditions<WebCondition>,
+//! }
 //!
-//!     async fn reconcile(&self, map: Arc<ConfigMap>, cx: Context) -> Result<Action, Self::Error> {
-//!         let deployment: Deployment = wanted(&map);
-//!         cx.client().force().apply(&deployment).await?;
+//! #[derive(ConditionSet, Clone, Copy, Debug)]
+//! pub enum WebCondition {
+//!     Available,
+//! }
+//!
+//! struct Webs;
+//!
+//! impl KindReconciler for Webs {
+//!     type Kind = Web;
+//!     type Status = WebStatus;
+//!     type Children = (Deployment,);
+//!     type Finalizer = NoCleanup;
+//!
+//!     async fn reconcile(&self, web: &Web, work: &mut Work<Self>) -> Result<Action, BoxError> {
+//!         work.child(WebCondition::Available, deployment(web)).await;
 //!         Ok(Action::await_change())
 //!     }
 //! }
@@ -21,15 +43,11 @@
 //! #[tokio::main]
 //! async fn main() -> Result<(), steersman::Error> {
 //!     let manager = Manager::builder().build().await?;
-//!     Controller::of::<ConfigMap>("web")
-//!         .labels("app=web")
-//!         .owns::<Deployment>()
-//!         .workers(4)
-//!         .add_to(&manager, Web)?;
+//!     Controller::of::<Web>("web").workers(4).add_to(&manager, managed(Webs))?;
 //!     manager.run().await?;
 //!     Ok(())
 //! }
-//! # fn wanted(_: &ConfigMap) -> Deployment { Deployment::default() }
+//! # fn deployment(_: &Web) -> Deployment { Deployment::default() }
 //! ```
 //!
 //! Start with [getting started](manual::getting_started) in the [`manual`]. This crate has no code: each module re-exports one

@@ -1,30 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The test of the page with which the manual begins.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use kube::{CustomResource, Resource, core::ObjectMeta};
+use kube::{CustomResource, core::ObjectMeta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use steersman::runtime::Builder;
 
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[kube(group = "example.com", version = "v1", kind = "Greeting", namespaced)]
+#[kube(
+    group = "example.com",
+    version = "v1",
+    kind = "Greeting",
+    namespaced,
+    status = "GreetingStatus"
+)]
 pub struct GreetingSpec {
     pub text: String,
 }
 
+#[derive(Status, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GreetingStatus {
+    pub observed_generation: Option<i64>,
+    pub conditions: Conditions<GreetingCondition>,
+}
+
+#[derive(ConditionSet, Clone, Copy, Debug)]
+pub enum GreetingCondition {
+    Published,
+}
+
 struct Greeter;
 
-impl ObjectReconciler<Greeting> for Greeter {
-    type Error = steersman::cluster::Error;
+impl KindReconciler for Greeter {
+    type Kind = Greeting;
+    type Status = GreetingStatus;
+    type Children = (ConfigMap,);
+    type Finalizer = NoCleanup;
 
-    async fn reconcile(&self, greeting: Arc<Greeting>, cx: Context) -> Result<Action, Self::Error> {
+    async fn reconcile(&self, greeting: &Greeting, work: &mut Work<Self>) -> Result<Action, BoxError> {
         let map = ConfigMap {
             metadata: ObjectMeta {
                 name: greeting.metadata.name.clone(),
-                namespace: greeting.metadata.namespace.clone(),
-                owner_references: greeting.controller_owner_ref(&()).map(|owner| vec![owner]),
                 ..ObjectMeta::default()
             },
             data: Some(BTreeMap::from([(
@@ -33,15 +52,13 @@ impl ObjectReconciler<Greeting> for Greeter {
             )])),
             ..ConfigMap::default()
         };
-        cx.client().force().apply(&map).await?;
+        work.child(GreetingCondition::Published, map).await;
         Ok(Action::await_change())
     }
 }
 
 fn controller() -> Builder<Request, Greeting> {
-    Controller::of::<Greeting>("greetings")
-        .owns::<ConfigMap>()
-        .when_installed()
+    Controller::of::<Greeting>("greetings").when_installed()
 }
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::CustomResourceExt;
@@ -59,7 +76,7 @@ async fn a_greeting_becomes_a_config_map(fixture: Fixture) {
     let manager = Manager::builder().cluster(cluster).build().await.unwrap();
     controller()
         .namespace(fixture.namespace())
-        .add_to(&manager, Greeter)
+        .add_to(&manager, managed(Greeter))
         .unwrap();
 
     let client = manager.client().unwrap();
@@ -75,6 +92,16 @@ async fn a_greeting_becomes_a_config_map(fixture: Fixture) {
         let key = ObjectKey::new(fixture.namespace(), "a");
         eventually("there is a map", async || {
             client.get::<ConfigMap>(&key).await.unwrap()
+        })
+        .await;
+        eventually("it is ready", async || {
+            let greeting = client.get_required::<Greeting>(&key).await.unwrap();
+            greeting
+                .status
+                .as_ref()?
+                .conditions
+                .is_ready(greeting.metadata.generation)
+                .then_some(())
         })
         .await;
     };
