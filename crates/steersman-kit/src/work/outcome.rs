@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use steersman_cache::Object;
 use steersman_cluster::ObjectExt;
-use steersman_core::error_chain;
+use steersman_core::{ObjectKey, error_chain};
 
 use super::Work;
 use crate::{
@@ -74,8 +74,13 @@ impl<R: KindReconciler> Work<R> {
             resource => resource?,
         };
         let parent = self.children.parent().key();
-        if resource.is_namespaced() == Some(true) && id.1.namespace().is_empty() {
-            id.1 = steersman_core::ObjectKey::new(parent.namespace(), id.1.name());
+        // The key under which the state of the child is kept.
+        match resource.is_namespaced() {
+            Some(true) if id.1.namespace().is_empty() => {
+                id.1 = ObjectKey::new(parent.namespace(), id.1.name())
+            }
+            Some(false) => id.1 = ObjectKey::new("", id.1.name()),
+            _ => {}
         }
         id.0 = resource;
         self.named.insert(id.clone());
