@@ -209,7 +209,7 @@ fn deployment(site: &Site) -> Deployment {
     };
     Deployment {
         metadata: metadata(site),
-        spec: Some(DeploymentSpec {
+        spec: DeploymentSpec {
             replicas: Some(site.spec.replicas),
             selector: LabelSelector {
                 match_labels: Some(labels(site)),
@@ -223,7 +223,7 @@ fn deployment(site: &Site) -> Deployment {
                 spec: Some(pod),
             },
             ..DeploymentSpec::default()
-        }),
+        },
         ..Deployment::default()
     }
 }

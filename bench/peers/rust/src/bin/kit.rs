@@ -236,7 +236,7 @@ fn deployment(site: &Site, metadata: ObjectMeta, labels: BTreeMap<String, String
     };
     Deployment {
         metadata,
-        spec: Some(DeploymentSpec {
+        spec: DeploymentSpec {
             replicas: Some(site.spec.replicas),
             selector: LabelSelector {
                 match_labels: Some(labels.clone()),
@@ -250,7 +250,7 @@ fn deployment(site: &Site, metadata: ObjectMeta, labels: BTreeMap<String, String
                 spec: Some(pod),
             },
             ..DeploymentSpec::default()
-        }),
+        },
         ..Deployment::default()
     }
 }
