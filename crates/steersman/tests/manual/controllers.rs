@@ -16,7 +16,7 @@ async fn a_child_goes_with_its_owner(fixture: Fixture) {
         .build()
         .await
         .unwrap();
-    let client = cluster.live().field_manager("test");
+    let client = cluster.live();
 
     let map = |name: &str| -> ConfigMap {
         serde_json::from_value(serde_json::json!({"metadata": {"name": name, "namespace": "default"}}))
