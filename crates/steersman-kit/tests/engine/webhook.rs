@@ -20,10 +20,10 @@ use steersman_testing::{Fixture, eventually};
 use super::support::object;
 
 /// The value that the webhook writes to `data.value` and `data.injected` of each ConfigMap with data.
-pub const VALUE: &str = "by the webhook";
+pub(crate) const VALUE: &str = "by the webhook";
 
 /// The webhook server, and its registration for the namespace of the test.
-pub struct Webhook {
+pub(crate) struct Webhook {
     configurations: Api<MutatingWebhookConfiguration>,
     name: String,
     _server: Task,
@@ -32,7 +32,7 @@ pub struct Webhook {
 
 impl Webhook {
     /// Starts and registers the webhook. It is in force when this returns.
-    pub async fn install(fixture: &Fixture) -> Self {
+    pub(crate) async fn install(fixture: &Fixture) -> Self {
         let (certificate, authority) = certificate();
         let tls = Tls::files(
             certificate.path().join("tls.crt"),
@@ -76,7 +76,7 @@ impl Webhook {
     }
 
     /// Removes the registration.
-    pub async fn remove(self) {
+    pub(crate) async fn remove(self) {
         let removed = self
             .configurations
             .delete(&self.name, &DeleteParams::default())
