@@ -171,6 +171,11 @@ impl<R: KindReconciler, S: ChildKind> ObjectReconciler<S> for Managed<R, S> {
             memory.forget(&parent);
             attempts.forget(&parent);
         });
+        let (memory, attempts) = (self.memory.clone(), self.attempts.clone());
+        declarations.on_cluster_removed(move |cluster| {
+            memory.forget_cluster(cluster);
+            attempts.forget_cluster(cluster);
+        });
     }
 
     fn finalizer(&self) -> Option<&str> {

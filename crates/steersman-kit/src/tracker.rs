@@ -86,6 +86,13 @@ impl Tracker {
         inner.objects.entry(parent.clone()).or_default().insert(object);
     }
 
+    /// Removes all parents and objects of a cluster.
+    pub(crate) fn forget_cluster(&self, cluster: &ClusterName) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.objects.retain(|parent, _| parent.cluster() != cluster);
+        inner.parents.retain(|(of, ..), _| of != cluster);
+    }
+
     fn parents(&self, object: &Tracked) -> Vec<Request> {
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let parents = inner.parents.get(object).into_iter().flatten();

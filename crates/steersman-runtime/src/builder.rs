@@ -12,6 +12,7 @@ use crate::{
     AddError, AnyReconciler, BoxReconciler, BoxRunnable, Conditional, Controller, Declarations, Enqueue,
     Handler, Kind, KnownKind, Manager, ObjectEvent, Options, Predicate, PrimaryKind, Reconciles, Request,
     RequestKey, RunPolicy, Source,
+    cluster_session::OnClusterRemoved,
     controller::{MakeSpan, Memory, Plan, PlanParts},
     handle_fn,
     handler::PrimaryObject,
@@ -55,6 +56,7 @@ pub struct Builder<R: RequestKey, T> {
     queue: steersman_queue::Options<R>,
     span: Option<MakeSpan<R>>,
     memory: Option<Arc<dyn Memory<R>>>,
+    on_cluster_removed: Vec<OnClusterRemoved>,
 }
 
 /// Primary kind of the controller, and the key of one of its objects.
@@ -212,6 +214,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             queue: steersman_queue::Options::new().grouping(grouping),
             span: None,
             memory: None,
+            on_cluster_removed: Vec::new(),
         }
     }
 
@@ -350,6 +353,14 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self
     }
 
+    /// Calls `forget` after a cluster was removed from the manager and the reconciles of its keys have ended. Use it to drop
+    /// in-memory state about its objects. It is called in replicas that reconciled keys of that cluster, must be quick, and
+    /// can be called more than once. Several calls add several functions.
+    pub fn on_cluster_removed(mut self, forget: impl Fn(&ClusterName) + Send + Sync + 'static) -> Self {
+        self.on_cluster_removed.push(Arc::new(forget));
+        self
+    }
+
     /// Sets the per-key state of a reconciler that consists of several handlers.
     pub(crate) fn remembering(mut self, memory: Arc<dyn Memory<R>>) -> Self {
         self.memory = Some(memory);
@@ -433,6 +444,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             queue,
             span,
             memory,
+            mut on_cluster_removed,
         } = self;
         let home = own.unwrap_or_else(|| home.clone());
         let primary_kind = primary.as_ref().map(|primary| PrimaryKind {
@@ -459,6 +471,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             let mut declared = Declarations::new();
             reconciler.declare_any(&mut declared);
             let source = source.on_deleted(on_deleted.into_iter().chain(declared.on_deleted).collect());
+            on_cluster_removed.extend(declared.on_cluster_removed);
             let owned = owned
                 .into_iter()
                 .chain(declared.owned)
@@ -487,6 +500,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             unknown_scope,
             span,
             memory,
+            on_cluster_removed: on_cluster_removed.into(),
         })))
     }
 }

@@ -35,7 +35,11 @@ pub(crate) struct ClusterSession {
     other_clients: Mutex<BTreeMap<ClusterName, (u64, Client)>>,
     /// `None` if the work does not end with a kind.
     kind_guard: Option<KindGuard>,
+    on_removed: Arc<[OnClusterRemoved]>,
 }
+
+/// Drops the state of a reconciler about the objects of a removed cluster.
+pub(crate) type OnClusterRemoved = Arc<dyn Fn(&ClusterName) + Send + Sync>;
 
 /// Settings of a session.
 pub(crate) struct SessionOptions<'a> {
@@ -52,6 +56,8 @@ pub(crate) struct SessionOptions<'a> {
     pub(crate) recovers_panics: bool,
     /// Timeout of each of several handlers.
     pub(crate) handler_limit: Option<Duration>,
+    /// Called when the session has ended with its cluster.
+    pub(crate) on_removed: Arc<[OnClusterRemoved]>,
 }
 
 impl ClusterSession {
@@ -68,6 +74,7 @@ impl ClusterSession {
             metrics,
             recovers_panics,
             handler_limit,
+            on_removed,
         } = options;
         Self {
             controller: controller.into(),
@@ -88,6 +95,7 @@ impl ClusterSession {
             reads,
             other_clients: Mutex::default(),
             kind_guard: None,
+            on_removed,
         }
     }
 
@@ -96,20 +104,16 @@ impl ClusterSession {
     }
 
     /// Adds a callback for recorded events.
-    pub(crate) fn recorded(self, observer: impl Fn(&RecordedEvent) + Send + Sync + 'static) -> Self {
-        Self {
-            recorder: self.recorder.observed(observer),
-            ..self
-        }
+    pub(crate) fn recorded(mut self, observer: impl Fn(&RecordedEvent) + Send + Sync + 'static) -> Self {
+        self.recorder = self.recorder.clone().observed(observer);
+        self
     }
 
     /// Ends the session with the kind.
-    pub(crate) fn during(self, kind_guard: KindGuard) -> Self {
-        Self {
-            stop: kind_guard.end().joined(&self.stop),
-            kind_guard: Some(kind_guard),
-            ..self
-        }
+    pub(crate) fn during(mut self, kind_guard: KindGuard) -> Self {
+        self.stop = kind_guard.end().joined(&self.stop);
+        self.kind_guard = Some(kind_guard);
+        self
     }
 
     /// Returns true if the kind of the session was removed.
@@ -177,6 +181,16 @@ impl ClusterSession {
             let member = self.cluster_set.member(name);
             member.is_some_and(|member| member.number() == *number)
         });
+    }
+}
+
+/// The last reconcile of a removed cluster has ended: none can add state about its objects any more.
+impl Drop for ClusterSession {
+    fn drop(&mut self) {
+        if !self.on_removed.is_empty() && !self.is_current() {
+            let name = self.cluster.name();
+            self.on_removed.iter().for_each(|forget| forget(name));
+        }
     }
 }
 

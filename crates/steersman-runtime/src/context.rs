@@ -262,6 +262,7 @@ fn alone(cluster: &Cluster, controller: &str) -> (StopHandle, ClusterSession) {
         metrics: Metrics::new(),
         recovers_panics: true,
         handler_limit: None,
+        on_removed: Arc::new([]),
     };
     let session = ClusterSession::new(cluster, options);
     (handle, session)

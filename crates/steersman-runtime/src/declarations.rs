@@ -8,6 +8,7 @@ use steersman_core::ObjectKey;
 
 use crate::{
     Handler, IntoRequest, Kind, Request, RequestKey,
+    cluster_session::OnClusterRemoved,
     owner::{Owned, Owners, owned},
     source::{KindSource, OnDeleted},
 };
@@ -18,6 +19,7 @@ pub struct Declarations<R: RequestKey = Request> {
     pub(crate) owned: Vec<Owned<R>>,
     pub(crate) watched: Vec<KindSource<R>>,
     pub(crate) on_deleted: Vec<OnDeleted>,
+    pub(crate) on_cluster_removed: Vec<OnClusterRemoved>,
 }
 
 impl<R: RequestKey> Declarations<R> {
@@ -26,6 +28,7 @@ impl<R: RequestKey> Declarations<R> {
             owned: Vec::new(),
             watched: Vec::new(),
             on_deleted: Vec::new(),
+            on_cluster_removed: Vec::new(),
         }
     }
 
@@ -48,6 +51,11 @@ impl<R: RequestKey> Declarations<R> {
         forget: impl Fn(&ClusterName, &ObjectKey) + Send + Sync + 'static,
     ) {
         self.on_deleted.push(Arc::new(forget));
+    }
+
+    /// As [`Builder::on_cluster_removed`](crate::Builder::on_cluster_removed).
+    pub fn on_cluster_removed(&mut self, forget: impl Fn(&ClusterName) + Send + Sync + 'static) {
+        self.on_cluster_removed.push(Arc::new(forget));
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
 
 use serde_json::Value;
 use steersman_cache::{Object, Resource};
+use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 use steersman_runtime::{Handler, KnownKind, Request};
 
@@ -59,6 +60,14 @@ impl ChildMemory {
     pub fn forget(&self, parent: &Request) {
         self.lock().remove(parent);
         self.tracker.replace(parent, HashSet::new());
+    }
+
+    /// Removes the state about the children of all parents in a cluster that was removed. Pass it to
+    /// [`Builder::on_cluster_removed`](steersman_runtime::Builder::on_cluster_removed) if you use
+    /// [`Children`](crate::Children) without [`managed`](crate::managed).
+    pub fn forget_cluster(&self, cluster: &ClusterName) {
+        self.lock().retain(|parent, _| parent.cluster() != cluster);
+        self.tracker.forget_cluster(cluster);
     }
 
     /// Handler for a kind of children: enqueues the parents that wait for an object which they do not own, because it has the

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use steersman_cluster::{EventType, ObjectExt};
+use steersman_cluster::{ClusterName, EventType, ObjectExt};
 use steersman_core::error_chain;
 use steersman_runtime::{BoxError, Context, KnownKind, Request, terminal};
 
@@ -33,6 +33,10 @@ impl Attempts {
 
     pub(super) fn forget(&self, parent: &Request) {
         self.lock().remove(parent);
+    }
+
+    pub(super) fn forget_cluster(&self, cluster: &ClusterName) {
+        self.lock().retain(|parent, _| parent.cluster() != cluster);
     }
 
     /// Returns true if a failure of the next attempt is not retried.

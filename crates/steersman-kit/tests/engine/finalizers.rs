@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -328,6 +328,93 @@ async fn a_removal_that_finds_nothing_is_done(fixture: Fixture) {
         .unwrap();
     call(&stand, one.clone(), &reconciler).await;
     assert!(client.get::<Widget>(&one).await.unwrap().is_none());
+}
+
+/// One of two controllers of widgets, each with its own finalizer.
+#[derive(Clone, Default)]
+struct Holder<const SECOND: bool> {
+    can_end: Arc<AtomicBool>,
+    calls: Arc<AtomicUsize>,
+    done: Arc<AtomicUsize>,
+}
+
+impl<const SECOND: bool> KindReconciler for Holder<SECOND> {
+    type Kind = Widget;
+    type Status = NoStatus;
+    type Children = ();
+    type Finalizer = RunsCleanup;
+
+    async fn reconcile(&self, _: &Widget, _: &mut Work<Self>) -> Result<Action, BoxError> {
+        Ok(Action::await_change())
+    }
+}
+
+impl<const SECOND: bool> Cleanup for Holder<SECOND> {
+    const FINALIZER: &str = match SECOND {
+        false => "kit.steersman.example/first",
+        true => "kit.steersman.example/second",
+    };
+
+    async fn cleanup(&self, _: &Widget, _: &mut Work<Self>) -> Result<Cleaned, BoxError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        if !self.can_end.load(Ordering::SeqCst) {
+            return Ok(Cleaned::RetryAfter(Duration::from_millis(10)));
+        }
+        self.done.fetch_add(1, Ordering::SeqCst);
+        Ok(Cleaned::Done)
+    }
+}
+
+// R101: several controllers on one object
+#[steersman_testing::test]
+async fn each_of_two_controllers_removes_only_its_own_finalizer(fixture: Fixture) {
+    fixture.install(&Widget::crd()).await;
+    let beside = cluster_builder(&fixture, "beside").build().await.unwrap();
+    let client = beside.live();
+    let manager = manager(cluster_builder(&fixture, "default").build().await.unwrap()).await;
+    let (first, second) = (Holder::<false>::default(), Holder::<true>::default());
+    Controller::of::<Widget>("first")
+        .add_to(&manager, managed(first.clone()))
+        .unwrap();
+    Controller::of::<Widget>("second")
+        .add_to(&manager, managed(second.clone()))
+        .unwrap();
+    let _running = run(manager);
+    let one = key(&fixture, "one");
+    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let when_held = async |expected: &[&str]| {
+        eventually(&format!("the finalizers {expected:?}"), async || {
+            let found = client.get_required::<Widget>(&one).await.unwrap();
+            let mut finalizers = found.finalizers().to_vec();
+            finalizers.sort();
+            (finalizers == expected).then_some(())
+        })
+        .await;
+    };
+    let (of_first, of_second) = (Holder::<false>::FINALIZER, Holder::<true>::FINALIZER);
+    when_held(&[of_first, of_second]).await;
+    client
+        .delete::<Widget>(&one, DeleteOptions::default())
+        .await
+        .unwrap();
+    // Both clean up, and neither waits for the other.
+    for calls in [&first.calls, &second.calls] {
+        eventually("a cleanup", async || {
+            (calls.load(Ordering::SeqCst) > 0).then_some(())
+        })
+        .await;
+    }
+    when_held(&[of_first, of_second]).await;
+    second.can_end.store(true, Ordering::SeqCst);
+    when_held(&[of_first]).await;
+    first.can_end.store(true, Ordering::SeqCst);
+    eventually("the object is deleted", async || {
+        client.get::<Widget>(&one).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    // The removal of the other finalizer did not repeat a cleanup that was done.
+    assert_eq!(first.done.load(Ordering::SeqCst), 1);
+    assert_eq!(second.done.load(Ordering::SeqCst), 1);
 }
 
 // R101: a namespace that is being deleted

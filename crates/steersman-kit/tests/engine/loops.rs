@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Objects with which other frameworks write for ever: server defaults, normalised values, and other writers.
 
-use http_body_util::BodyExt;
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     core::v1::{ConfigMap, Secret, Service},
 };
-use kube::{ResourceExt, api::Patch, client::Body};
+use kube::{ResourceExt, api::Patch};
 use serde_json::{Value, json};
 use steersman_core::{Action, ObjectKey};
 use steersman_kit::{Managed, managed};
-use steersman_runtime::{BoxError, testing::Stand};
+use steersman_runtime::testing::Stand;
 use steersman_testing::Fixture;
 
-use super::support::*;
+use super::{
+    support::*,
+    webhook::{self, Webhook},
+};
 
 fn pods(env: &Value, resources: &Value) -> Value {
     json!({
@@ -197,57 +199,29 @@ async fn fields_that_others_add_cause_no_write(fixture: Fixture) {
     }
 }
 
-/// A client whose requests pass a mutating admission webhook for ConfigMaps: it changes a value, and adds one.
-fn mutated(client: kube::Client) -> kube::Client {
-    let service = tower::service_fn(move |request: http::Request<Body>| {
-        let client = client.clone();
-        async move {
-            let (parts, body) = request.into_parts();
-            let mut bytes = body.collect().await?.to_bytes().to_vec();
-            let is_write = parts.method == http::Method::POST || parts.method == http::Method::PATCH;
-            if is_write && parts.uri.path().contains("/configmaps") {
-                let mut object: Value = serde_json::from_slice(&bytes)?;
-                if let Some(data) = object.get_mut("data") {
-                    data["value"] = json!("changed by the webhook");
-                    data["injected"] = json!("by the webhook");
-                    bytes = serde_json::to_vec(&object)?;
-                }
-            }
-            let request = http::Request::from_parts(parts, Body::from(bytes));
-            Ok::<_, BoxError>(client.send(request).await?)
-        }
-    });
-    kube::Client::new(service, "default")
-}
-
 // R103, R110
 #[steersman_testing::test]
 async fn a_mutating_webhook_causes_no_loop(fixture: Fixture) {
-    let plain = stand(&fixture).await;
-    plain
-        .cluster()
-        .live()
-        .create(&widget(&fixture, "one", "1"))
-        .await
-        .unwrap();
-    let stand = Stand::new(mutated(fixture.client()))
-        .await
-        .unwrap()
-        .controller("widgets");
+    let stand = stand(&fixture).await;
+    let client = stand.cluster().live();
+    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let webhook = Webhook::install(&fixture).await;
     let one = key(&fixture, "one");
     let mut counts = Vec::new();
+    // A second process follows on the first.
     for _ in 0..2 {
         let reconciler = managed(configured());
         for _ in 0..3 {
             counts.push(child_writes(&stand, &one, &reconciler).await);
         }
     }
+    // Create and takeover; after the failover one apply.
     assert_eq!(counts, [2, 0, 0, 1, 0, 0]);
-    let map = plain
-        .cluster()
-        .live()
-        .get_required::<ConfigMap>(&one)
-        .await
-        .unwrap();
-    assert_eq!(map.data.as_ref().unwrap()["value"], "changed by the webhook");
+    let map = client.get_required::<ConfigMap>(&one).await.unwrap();
+    let data = map.data.as_ref().unwrap();
+    assert_eq!(
+        (&*data["value"], &*data["injected"]),
+        (webhook::VALUE, webhook::VALUE)
+    );
+    webhook.remove().await;
 }

@@ -15,3 +15,4 @@ mod support;
 mod table;
 mod versions;
 mod watching;
+mod webhook;

@@ -233,6 +233,7 @@ pub async fn when_condition(client: &Client, key: &ObjectKey, name: &str, is: (&
 pub fn cluster_builder(fixture: &Fixture, name: &str) -> ClusterBuilder {
     let here = Scope::all().namespace(fixture.namespace());
     Cluster::builder(name)
+        .field_manager("tests")
         .config(fixture.endpoint().config(fixture.admin()).unwrap())
         .cache(|cache| {
             cache

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kinds that a reconciler declares: optional ones, dynamic ones, and all of them on every cluster.
 
+use std::time::Duration;
+
 use k8s_openapi::{
     api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -17,7 +19,7 @@ use steersman_cluster::{Client, DeleteOptions};
 use steersman_core::{Action, ObjectKey};
 use steersman_kit::{KindReconciler, NoCleanup, Optional, Work, managed};
 use steersman_runtime::{BoxError, Controller};
-use steersman_testing::{Fixture, eventually};
+use steersman_testing::{Fixture, eventually, proxy::Exchange};
 
 use super::support::*;
 
@@ -273,5 +275,44 @@ async fn writes_go_to_the_cluster_of_the_request(fixture: Fixture) {
             !writes.is_empty() && writes.iter().all(|one| one.path.contains(&part)),
             "{writes:?}"
         );
+    }
+}
+
+// R103: the state about a cluster ends with it
+#[steersman_testing::test]
+async fn nothing_is_remembered_about_the_children_in_a_removed_cluster(fixture: Fixture) {
+    fixture.install(&Widget::crd()).await;
+    let beside = cluster_builder(&fixture, "beside").build().await.unwrap();
+    let client = beside.live();
+    // The default cluster has another namespace of the same server, without objects.
+    let empty = steersman_cache::Scope::all().namespace(format!("{}-empty", fixture.namespace()));
+    let home = cluster_builder(&fixture, "default").cache(|cache| cache.defaults(empty, Default::default()));
+    let manager = manager(home.build().await.unwrap()).await;
+    Controller::of::<Widget>("widgets")
+        .on_every_cluster()
+        .add_to(&manager, managed(configured()))
+        .unwrap();
+    let running = run(manager);
+    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    // A cluster that is removed and added again: the next reconcile knows nothing of the child, and applies it.
+    for round in 0..3 {
+        let proxy = fixture.proxy().await;
+        let config = proxy.endpoint().config(fixture.admin()).unwrap();
+        let away = cluster_builder(&fixture, "away")
+            .config(config)
+            .build()
+            .await
+            .unwrap();
+        let name = away.name().clone();
+        running.manager.add_cluster(away).unwrap();
+        eventually(&format!("the apply of round {round}"), async || {
+            let is_apply = |one: &Exchange| {
+                one.method == "PATCH" && one.path.ends_with("/configmaps/one") && one.ended.is_some()
+            };
+            proxy.exchanges().iter().any(is_apply).then_some(())
+        })
+        .await;
+        let grace = Duration::from_secs(30);
+        running.manager.remove_cluster(&name, grace).await.unwrap();
     }
 }

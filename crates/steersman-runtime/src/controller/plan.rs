@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use super::LateSeries;
 use crate::{
     BoxReconciler, ControllerError, Metrics, Options, RequestKey,
+    cluster_session::OnClusterRemoved,
     metrics::{Queued, Series},
     namespaced::Namespaced,
     source::{AnySource, KindSpec},
@@ -40,6 +41,8 @@ pub(crate) struct Plan<R: RequestKey> {
     span: Option<MakeSpan<R>>,
     /// State of the reconciler for each key, if it consists of several handlers.
     memory: Option<Arc<dyn Memory<R>>>,
+    /// Called after the work on a removed cluster has ended.
+    pub(crate) on_cluster_removed: Arc<[OnClusterRemoved]>,
     /// Counts the replays.
     replays: watch::Sender<u64>,
     is_running: AtomicBool,
@@ -77,6 +80,7 @@ pub(crate) struct PlanParts<R: RequestKey> {
     pub(crate) unknown_scope: Option<(Resource, Namespaced)>,
     pub(crate) span: Option<MakeSpan<R>>,
     pub(crate) memory: Option<Arc<dyn Memory<R>>>,
+    pub(crate) on_cluster_removed: Arc<[OnClusterRemoved]>,
 }
 
 impl<R: RequestKey> Plan<R> {
@@ -92,6 +96,7 @@ impl<R: RequestKey> Plan<R> {
             unknown_scope,
             span,
             memory,
+            on_cluster_removed,
         } = parts;
         let series = Arc::<LateSeries>::default();
         let queue = queue
@@ -110,6 +115,7 @@ impl<R: RequestKey> Plan<R> {
             unknown_scope,
             span,
             memory,
+            on_cluster_removed,
             replays: watch::Sender::default(),
             is_running: AtomicBool::new(false),
         }

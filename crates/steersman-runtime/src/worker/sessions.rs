@@ -115,6 +115,7 @@ impl<R: RequestKey> WorkerPool<R> {
                 metrics: cx.metrics().clone(),
                 recovers_panics: plan.options.recovers_panics(),
                 handler_limit: plan.handler_limit(),
+                on_removed: Arc::clone(&plan.on_cluster_removed),
             },
         );
         let Some(kind) = plan.passing_kind(&cluster) else {
