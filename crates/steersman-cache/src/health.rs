@@ -53,7 +53,7 @@ pub(crate) struct BoardState {
     parts: BTreeMap<u64, Part>,
     /// Counters of ended reflectors: a counter never decreases.
     past: Health,
-    /// The combined health of all parts.
+    /// The combined health of all reflectors (one per namespace).
     combined: Health,
 }
 

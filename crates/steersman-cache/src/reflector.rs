@@ -191,7 +191,8 @@ impl<S: Sink> Reflector<S> {
             };
             let result = AssertUnwindSafe(step).catch_unwind().await;
             if let Err(trouble) = result.unwrap_or_else(|_| Err(self.panicked())) {
-                // After any other error the history can have a gap. In these three cases nothing arrived at all.
+                // After any other error the history can have a gap, so a 410 (`Expired`) relists. In these three cases nothing
+                // arrived at all.
                 needs_list |= !matches!(
                     trouble,
                     WatchError::Unreachable { .. } | WatchError::Busy { .. } | WatchError::Silent { .. }

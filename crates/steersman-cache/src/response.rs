@@ -55,7 +55,8 @@ impl Idle {
         self.heard = self.clock.now();
     }
 
-    /// Completes after the idle timeout. The timer is restarted only when it has fired, not with each byte.
+    /// Completes with `Silent` once nothing was received for the idle timeout. A received chunk only stores the time; the
+    /// timer is re-armed when it fires.
     pub(crate) async fn over(&mut self) -> WatchError {
         loop {
             (&mut self.timer).await;

@@ -33,9 +33,11 @@ mod barrier;
 mod builder;
 mod clusters;
 mod collect;
+mod endpoints;
 mod last_events;
 mod leading;
 mod own_lease;
+mod readyz;
 mod run;
 mod stuck;
 mod warmth;
@@ -58,8 +60,9 @@ use steersman_endpoints::{CheckError, Checks, DuplicateCheck, MetricsRegistry, R
 use tokio::sync::watch;
 
 pub use self::{
-    builder::{Addresses, BuildError, ManagerBuilder},
+    builder::{BuildError, ManagerBuilder},
     clusters::RemoveError,
+    endpoints::Addresses,
 };
 
 use self::own_lease::{Leads, OwnLease};
@@ -85,7 +88,7 @@ pub(crate) struct Inner {
     healthz: Checks,
     readyz: Checks,
     metrics: MetricsRegistry,
-    endpoints: builder::Endpoints,
+    endpoints: endpoints::Endpoints,
     /// Always leading without an election. `None` if each runnable has its own lease.
     leadership: watch::Sender<Option<Leadership>>,
     election: Option<builder::Contested>,
@@ -224,14 +227,14 @@ impl Manager {
         self.0.endpoints.addresses()
     }
 
-    /// Runs until SIGTERM or SIGINT, or until something fails. The first signal starts the shutdown. A second signal exits
+    /// Runs until SIGTERM or SIGINT, or until a runnable, an HTTP endpoint or the election fails. The first signal starts the shutdown. A second signal exits
     /// at once. After a failure, the first signal during shutdown does not exit.
     ///
     /// [Signals](crate::Signals) can be installed once in a process. To run again after this run, install them yourself and
     /// pass a future that waits for them to [`run_until`](Self::run_until) each time.
     ///
     /// # Errors
-    /// When something fails or does not end in time, or when signal handlers were already installed in this process.
+    /// When one of them fails, or does not end within the shutdown timeout, or when signal handlers were already installed in this process.
     ///
     /// # Cancel safety
     /// Dropping the future cancels everything.
@@ -246,10 +249,10 @@ impl Manager {
         .await
     }
 
-    /// Runs until `stop` completes, or something fails.
+    /// Runs until `stop` completes, or a runnable, an HTTP endpoint or the election fails.
     ///
     /// # Errors
-    /// When something fails, or does not end in time.
+    /// When one of them fails, or does not end within the shutdown timeout.
     ///
     /// # Cancel safety
     /// Dropping the future cancels everything.

@@ -238,7 +238,7 @@ impl std::ops::Not for RunCondition {
 
 impl fmt::Debug for RunCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Condition").field(&self.name).finish()
+        f.debug_tuple("RunCondition").field(&self.name).finish()
     }
 }
 

@@ -229,7 +229,7 @@ impl<S: Sink> Reflector<S> {
     }
 }
 
-/// Rejects a state without a revision if the server sent one before. Some polled APIs, such as metrics.k8s.io, never do.
+/// Rejects a list without a resourceVersion if an earlier list had one. Some polled APIs (metrics.k8s.io) never send one.
 fn check_known(floor: &Revision, revision: &Revision) -> Result<(), WatchError> {
     if floor.is_known() && !revision.is_known() {
         let reason = "the list has no resourceVersion, although the server sent one before".to_owned();
