@@ -193,7 +193,7 @@ async fn replicas_follow_a_kind_that_is_installed_while_they_run(fixture: Fixtur
     let output = second.terminate();
     let log = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{log}");
-    assert!(log.contains("condition holds; starting"), "{log}");
+    assert!(log.contains("run condition is true; starting runnable"), "{log}");
 }
 
 #[test]

@@ -194,7 +194,7 @@ impl CacheSync {
         let settling = self.0.iter_mut().enumerate().map(|(number, part)| async move {
             let reason = part.settle().await;
             let (kind, cluster) = (&part.wanted.resource, &part.cluster);
-            tracing::debug!(%kind, cluster = %cluster.name(), reason, "settled");
+            tracing::debug!(%kind, cluster = %cluster.name(), reason, "cache sync finished");
             let unfilled = reason.map(|reason| NotSynced {
                 kind: kind.clone(),
                 cluster: cluster.clone(),

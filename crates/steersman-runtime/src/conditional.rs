@@ -12,7 +12,7 @@
 //! 5. Leadership, warm-up and shutdown reach the inner runnable as if there were no condition.
 //! 6. While the condition does not hold, the status is dormant, which counts as ready.
 //! 7. A condition that is unknown from the start keeps the runnable waiting. If it depends only on non-default clusters, the
-//!    status is impaired after the limit of the wait for caches, which counts as ready.
+//!    status is partially degraded after the limit of the wait for caches, which counts as ready.
 //! 8. An error of the inner runnable after its condition stopped it is logged, and everything else continues.
 
 use std::{
@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Default shutdown timeout of a runnable that its condition stops.
-pub(crate) const GRACE: Duration = Duration::from_secs(10);
+pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A runnable that runs only while a condition holds. Conditions nest.
 ///
@@ -54,7 +54,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(10);
 pub struct Conditional {
     inner: BoxRunnable,
     condition: RunCondition,
-    grace: Duration,
+    shutdown_timeout: Duration,
     /// Incarnation that the inner runnable still has state of.
     last: Arc<Mutex<Option<Incarnation>>>,
 }
@@ -85,15 +85,15 @@ impl Conditional {
         Self {
             inner: BoxRunnable::new(runnable),
             condition,
-            grace: GRACE,
+            shutdown_timeout: SHUTDOWN_TIMEOUT,
             last: Arc::default(),
         }
     }
 
     /// Shutdown timeout of the inner runnable when the condition no longer holds. Default: 10 s.
     #[must_use]
-    pub fn shutdown_timeout(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+    pub fn shutdown_timeout(mut self, limit: Duration) -> Self {
+        self.shutdown_timeout = limit;
         self
     }
 
@@ -118,7 +118,7 @@ impl Conditional {
             };
         }
         let names: Vec<&str> = clusters.iter().map(ClusterName::as_str).collect();
-        RunnableStatus::Impaired {
+        RunnableStatus::PartiallyDegraded {
             reason: format!("{reason} (cluster {})", names.join(", ")),
         }
     }
@@ -133,16 +133,16 @@ impl Conditional {
             return;
         };
         let name = self.inner.name();
-        tracing::debug!(name, reason = %sighting.reason, "stopping: its condition changed");
-        let deadline = cx.clock().now() + self.grace;
+        tracing::debug!(name, reason = %sighting.reason, "stopping runnable: its condition changed");
+        let deadline = cx.clock().now() + self.shutdown_timeout;
         running.stop.stop_by(deadline);
         tokio::select! {
             biased;
             result = running.future => if let Err(error) = result {
-                tracing::warn!(name, error = %error_chain(&*error), "failed while its condition stopped it");
+                tracing::warn!(name, error = %error_chain(&*error), "runnable failed while stopping");
             },
             () = cx.clock().sleep_until(deadline) => {
-                tracing::warn!(name, grace = ?self.grace, "did not end within its shutdown timeout; cancelling it");
+                tracing::warn!(name, shutdown_timeout = ?self.shutdown_timeout, "runnable did not end within its shutdown timeout; cancelling it");
             }
         }
         self.forget_last();
@@ -206,7 +206,7 @@ impl Runnable for Conditional {
                 (result, incarnation) = phase.ended() => {
                     phase = Phase::Done { incarnation };
                     result?;
-                    tracing::info!(name = self.inner.name(), "ended by itself; it runs again when its condition changes to true");
+                    tracing::info!(name = self.inner.name(), "runnable ended by itself; it runs again when its condition changes to true");
                     cx.ready();
                 }
                 () = &mut late, if !is_known && !is_late => {

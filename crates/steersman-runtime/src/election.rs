@@ -132,7 +132,7 @@ pub enum ElectionError {
     NoName,
     /// The namespace of the lease is unknown.
     #[error(
-        "it is not known in which namespace the lease `{lease}` is: run in a Pod, or say it with `Election::namespace`"
+        "it is not known in which namespace the lease `{lease}` is: run in a Pod, or set it with `Election::namespace`"
     )]
     NoNamespace {
         /// The lease.
@@ -143,7 +143,7 @@ pub enum ElectionError {
     },
     /// The manager has no cluster for the lease.
     #[error(
-        "there is no cluster for the lease `{lease}`: give the manager one, or say it with `Election::on`"
+        "there is no cluster for the lease `{lease}`: give the manager one, or set it with `Election::on`"
     )]
     NoCluster {
         /// The lease.

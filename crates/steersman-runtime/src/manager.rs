@@ -82,7 +82,7 @@ pub(crate) struct Inner {
     field_manager: Option<Arc<str>>,
     controllers: Options,
     disabled: BTreeSet<String>,
-    grace: Duration,
+    shutdown_timeout: Duration,
     barrier: Duration,
     awaited: barrier::Awaited,
     healthz: Checks,
@@ -127,7 +127,7 @@ enum State {
 #[non_exhaustive]
 pub enum RunError {
     /// The manager is already running.
-    #[error("the manager runs already")]
+    #[error("the manager is already running")]
     AlreadyRunning,
     /// A runnable ended with an error.
     #[error("`{name}` failed")]
@@ -139,10 +139,10 @@ pub enum RunError {
         source: BoxError,
     },
     /// Some runnables did not end within the shutdown timeout.
-    #[error("did not end within the grace period of {grace:?}: {}", names.join(", "))]
+    #[error("did not end within the shutdown timeout of {shutdown_timeout:?}: {}", names.join(", "))]
     Unfinished {
         /// The shutdown timeout.
-        grace: Duration,
+        shutdown_timeout: Duration,
         /// Names of the runnables that did not end.
         names: Vec<String>,
         /// The error that ended the run, if there was one.
@@ -359,7 +359,7 @@ impl Manager {
             return Err(AddError::UnknownCluster { name, cluster });
         }
         if self.0.disabled.contains(&name) {
-            tracing::info!(name, "runnable is disabled; it does not run");
+            tracing::info!(name, "skipping disabled runnable");
             registry.disabled.insert(name, runnable.clusters());
             return Ok(());
         }

@@ -139,7 +139,11 @@ fn guarantee_3_a_filter_that_makes_no_sense_changes_nothing() {
     let (_dispatch, handle, _) = log(Logging::new().filter("warn"));
     let error = handle.set_filter("webs=loud").unwrap_err();
     assert!(matches!(error, FilterError::Invalid { .. }));
-    assert!(error.to_string().starts_with("`webs=loud` is no log filter: "));
+    assert!(
+        error
+            .to_string()
+            .starts_with("`webs=loud` is not a valid log filter: ")
+    );
     assert_eq!(handle.filter(), "warn");
     assert!(Logging::new().filter("webs=loud").build().is_err());
     assert!(matches!(handle.set_filter(" "), Err(FilterError::Empty)));

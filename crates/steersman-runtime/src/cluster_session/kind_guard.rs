@@ -11,7 +11,7 @@ use steersman_cluster::PresenceWatch;
 use steersman_core::{Clock, Sighting, Task};
 use tokio::sync::Notify;
 
-use crate::{RunContext, Stop, StopHandle, conditional::GRACE};
+use crate::{RunContext, Stop, StopHandle, conditional::SHUTDOWN_TIMEOUT};
 
 /// The period in which a kind is installed in a cluster, in one incarnation.
 pub(crate) struct KindGuard {
@@ -34,7 +34,7 @@ impl KindGuard {
                 false => presence.when(Sighting::is_present).await,
             };
             presence.when(|now| is_over(&begun, now)).await;
-            handle.stop_by(clock.now() + GRACE);
+            handle.stop_by(clock.now() + SHUTDOWN_TIMEOUT);
             ended.notify_one();
         });
         Self {

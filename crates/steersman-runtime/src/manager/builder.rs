@@ -30,7 +30,7 @@ pub struct ManagerBuilder {
     field_manager: Option<String>,
     controllers: Options,
     disabled: BTreeSet<String>,
-    grace: Duration,
+    shutdown_timeout: Duration,
     barrier: Duration,
     election: Option<Election>,
     ready_before_sync: bool,
@@ -90,7 +90,7 @@ impl ManagerBuilder {
             field_manager: None,
             controllers: Options::new(),
             disabled: BTreeSet::new(),
-            grace: Duration::from_secs(30),
+            shutdown_timeout: Duration::from_secs(30),
             barrier: Duration::from_secs(120),
             election: None,
             ready_before_sync: false,
@@ -143,8 +143,8 @@ impl ManagerBuilder {
     }
 
     /// Shutdown timeout. Default: 30 s; zero does not wait, [`Duration::MAX`] waits for ever.
-    pub fn shutdown_timeout(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+    pub fn shutdown_timeout(mut self, limit: Duration) -> Self {
+        self.shutdown_timeout = limit;
         self
     }
 
@@ -267,7 +267,7 @@ impl ManagerBuilder {
             field_manager: self.field_manager.map(Into::into),
             controllers: self.controllers,
             disabled: self.disabled,
-            grace: self.grace,
+            shutdown_timeout: self.shutdown_timeout,
             barrier: self.barrier,
             awaited: probes.awaited,
             healthz: probes.healthz,
@@ -356,7 +356,7 @@ impl fmt::Debug for ManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ManagerBuilder")
             .field("clusters", &self.clusters)
-            .field("grace", &self.grace)
+            .field("shutdown_timeout", &self.shutdown_timeout)
             .field("health", &self.health)
             .finish_non_exhaustive()
     }

@@ -210,7 +210,7 @@ impl Collected {
             let state = match status {
                 RunnableStatus::Ready => "ready",
                 RunnableStatus::Dormant { .. } => "dormant",
-                RunnableStatus::Impaired { .. } => "impaired",
+                RunnableStatus::PartiallyDegraded { .. } => "partially_degraded",
                 RunnableStatus::Degraded { .. } => "degraded",
                 _ => "waiting",
             };

@@ -44,17 +44,17 @@ pub(super) async fn run(
     if let Some(campaign) = &campaign {
         campaign.abstain();
     }
-    let deadline = clock.now() + inner.grace;
+    let deadline = clock.now() + inner.shutdown_timeout;
     let unfinished = wind_down(inner, &keeper, campaign, &mut supervisor, deadline).await;
     for Failure { name, error } in supervisor.unreported_failures() {
-        tracing::error!(name, error = %error_chain(&*error), "failed after the run was to end");
+        tracing::error!(name, error = %error_chain(&*error), "runnable failed during shutdown");
     }
     endpoints.end(deadline, &clock).await;
     if unfinished.is_empty() {
         return ended;
     }
     Err(RunError::Unfinished {
-        grace: inner.grace,
+        shutdown_timeout: inner.shutdown_timeout,
         names: unfinished,
         source: ended.err().map(Box::new),
     })
@@ -63,7 +63,7 @@ pub(super) async fn run(
 impl RunError {
     /// Converts the failure of a runnable into the error of the run.
     fn of_failure(Failure { name, error }: Failure) -> Self {
-        tracing::error!(name, error = %error_chain(&*error), "failed; the run ends");
+        tracing::error!(name, error = %error_chain(&*error), "runnable failed; ending the run");
         Self::Runnable { name, source: error }
     }
 

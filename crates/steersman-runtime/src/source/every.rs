@@ -132,7 +132,7 @@ impl Inner {
             SourceState::Trouble {
                 reason, absent: true, ..
             } => Some(format!(
-                "{reason}: install it, or say `.when_installed()` (cluster {name})"
+                "{reason}: install it, or call `.when_installed()` (cluster {name})"
             )),
             SourceState::Trouble { reason, .. } => Some(format!("{reason} (cluster {name})")),
             _ => None,

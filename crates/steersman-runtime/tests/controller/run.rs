@@ -120,7 +120,7 @@ async fn guarantee_2_a_second_run_at_the_same_time_is_refused(fixture: Fixture) 
     assert!(matches!(failed(&error), ControllerError::AlreadyRunning { .. }));
     assert_eq!(
         error.to_string(),
-        "controller `maps` runs already: stop that run first"
+        "controller `maps` is already running: stop that run first"
     );
     // The first one does not notice.
     stage
@@ -459,7 +459,7 @@ async fn a_kind_that_is_not_there_ends_the_run_after_the_time_for_sync(fixture: 
     assert_eq!(
         error.to_string(),
         format!(
-            "controller `widgets` watches {widgets}, which the server does not have: install it, or say \
+            "controller `widgets` watches {widgets}, which the server does not have: install it, or call \
              `.when_installed()` to run the controller only while it is there"
         )
     );
@@ -485,7 +485,7 @@ async fn a_strict_controller_ends_at_once_with_name_and_reason(fixture: Fixture)
     let _forbidden = proxy.inject(Matching::any().path("/secrets"), Fault::answer(403));
     let secrets = stage.run(&strict(Resource::of::<Secret>()));
     let error = secrets.ended().await.unwrap_err();
-    let is_named = |text: &str| text.starts_with("controller `strict` cannot begin: secrets/v1: forbidden");
+    let is_named = |text: &str| text.starts_with("controller `strict` cannot start: secrets/v1: forbidden");
     assert!(is_named(&error.to_string()), "{error}");
 }
 
@@ -591,7 +591,7 @@ async fn a_source_that_is_not_in_sync_in_time_is_named_and_waited_for(fixture: F
     let error = strict.ended().await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "controller `strict` cannot begin: secrets/v1 not in sync in time"
+        "controller `strict` cannot start: secrets/v1 not in sync in time"
     );
     pass(&clock, Duration::from_secs(59)).await;
     let is_named = |is: &str| is.starts_with("degraded") && is.contains("secrets/v1");

@@ -637,7 +637,7 @@ async fn an_election_that_cannot_be_held_is_refused_with_what_to_do() {
     );
     assert_eq!(
         of("web".into()).await,
-        "there is no cluster for the lease `web`: give the manager one, or say it with `Election::on`"
+        "there is no cluster for the lease `web`: give the manager one, or set it with `Election::on`"
     );
     let refused = of(Election::new("web").renew_deadline(Duration::from_secs(20))).await;
     assert!(
@@ -656,7 +656,7 @@ async fn without_a_namespace_and_outside_of_a_pod_it_says_what_to_do(fixture: Fi
         .await;
     assert_eq!(
         built.unwrap_err().to_string(),
-        "it is not known in which namespace the lease `web` is: run in a Pod, or say it with `Election::namespace`"
+        "it is not known in which namespace the lease `web` is: run in a Pod, or set it with `Election::namespace`"
     );
 }
 

@@ -398,7 +398,7 @@ async fn guarantee_5_runnables_that_exceed_the_shutdown_timeout_are_named() {
     let error = running.ended().await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "did not end within the grace period of 30s: reluctant"
+        "did not end within the shutdown timeout of 30s: reluctant"
     );
     assert!(std::error::Error::source(&error).is_none());
     // It was cancelled, and the next run is as the first.
@@ -462,7 +462,7 @@ async fn guarantee_6_a_second_run_at_the_same_time_is_refused() {
     let running = run(&manager);
     steps.saw("task starts").await;
     let error = manager.run_until(std::future::pending()).await.unwrap_err();
-    assert_eq!(error.to_string(), "the manager runs already");
+    assert_eq!(error.to_string(), "the manager is already running");
     running.stop().await.unwrap();
 }
 

@@ -183,7 +183,7 @@ async fn any_runnable_can_warm_up_between_what_always_runs_and_what_leads(fixtur
         assert!(heard.borrow()[2..].contains(&said));
     }
     let log = String::from_utf8_lossy(&log.lock().unwrap()).into_owned();
-    let places = names.map(|name| log.find(&format!("starting name=\"{name}\"")).unwrap());
+    let places = names.map(|name| log.find(&format!("starting runnable name=\"{name}\"")).unwrap());
     assert!(places[2] < places[1] && places[1] < places[0], "{places:?}");
     running.stop().await.unwrap();
 }
@@ -365,7 +365,7 @@ async fn a_cluster_that_stalls_or_refuses_past_the_sync_timeout_leaves_the_repli
             assert!(body.contains("[+]warm ok"), "{body}");
             status == 200 && body.contains(line)
         };
-        until(async || shows("runnable maps: impaired: ").await).await;
+        until(async || shows("runnable maps: partially degraded: ").await).await;
         drop(trouble);
         until(async || shows("runnable maps: ready\n").await).await;
         running.stop().await.unwrap();
