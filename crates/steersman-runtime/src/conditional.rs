@@ -24,7 +24,7 @@ use std::{
 
 use futures::StreamExt;
 use steersman_cluster::ClusterName;
-use steersman_core::{Mutex, Presence, Sighting, error_chain};
+use steersman_core::{Mutex, Presence, PresenceStatus, error_chain};
 
 use crate::{
     BoxError, BoxRunnable, CacheRequirement, RunCondition, RunContext, RunPolicy, Runnable, RunnableStatus,
@@ -97,14 +97,14 @@ impl Conditional {
         self
     }
 
-    fn start(&self, cx: &RunContext, sighting: &Sighting) -> Running<'_> {
+    fn start(&self, cx: &RunContext, presence_status: &PresenceStatus) -> Running<'_> {
         let (stop, child) = cx.child();
-        cx.begins_because(&sighting.reason);
-        *self.last() = Some(sighting.incarnation.clone());
+        cx.begins_because(&presence_status.reason);
+        *self.last() = Some(presence_status.incarnation.clone());
         Running {
             future: Box::pin(run_synced(&self.inner, child, cx.clock().now() + cx.fill_limit())),
             stop,
-            incarnation: sighting.incarnation.clone(),
+            incarnation: presence_status.incarnation.clone(),
         }
     }
 
@@ -128,12 +128,12 @@ impl Conditional {
     }
 
     /// Stops the inner runnable if it runs, and drops its state.
-    async fn halt(&self, phase: Phase<'_>, cx: &RunContext, sighting: &Sighting) {
+    async fn halt(&self, phase: Phase<'_>, cx: &RunContext, presence_status: &PresenceStatus) {
         let Phase::Running(running) = phase else {
             return;
         };
         let name = self.inner.name();
-        tracing::debug!(name, reason = %sighting.reason, "stopping runnable: its condition changed");
+        tracing::debug!(name, reason = %presence_status.reason, "stopping runnable: its condition changed");
         let deadline = cx.clock().now() + self.shutdown_timeout;
         running.stop.stop_by(deadline);
         tokio::select! {
@@ -184,7 +184,7 @@ impl Runnable for Conditional {
     }
 
     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
-        let mut sightings = self.condition.watch(cx.clock());
+        let mut presence_statuses = self.condition.watch(cx.clock());
         let (mut phase, mut is_known) = (Phase::Resting, false);
         // State left from an earlier run belongs to the incarnation of that run.
         let mut before = self.last().clone();
@@ -214,29 +214,29 @@ impl Runnable for Conditional {
                     cx.set_status(self.undetermined(&cx, &reason, is_late));
                     cx.settle();
                 }
-                Some(sighting) = sightings.next() => {
-                    is_known |= sighting.presence != Presence::Unknown;
-                    match sighting.presence {
-                        Presence::Present if phase.is_of(&sighting) => {}
+                Some(presence_status) = presence_statuses.next() => {
+                    is_known |= presence_status.presence != Presence::Unknown;
+                    match presence_status.presence {
+                        Presence::Present if phase.is_of(&presence_status) => {}
                         Presence::Present => {
                             let former = std::mem::replace(&mut phase, Phase::Resting);
-                            self.halt(former, &cx, &sighting).await;
-                            if before.take().is_some_and(|before| before != sighting.incarnation) {
+                            self.halt(former, &cx, &presence_status).await;
+                            if before.take().is_some_and(|before| before != presence_status.incarnation) {
                                 self.forget_last();
                             }
-                            phase = Phase::Running(self.start(&cx, &sighting));
+                            phase = Phase::Running(self.start(&cx, &presence_status));
                         }
                         Presence::Absent => {
                             if before.take().is_some() {
                                 self.forget_last();
                             }
                             let former = std::mem::replace(&mut phase, Phase::Resting);
-                            self.halt(former, &cx, &sighting).await;
-                            cx.set_status(RunnableStatus::Dormant { reason: sighting.reason.to_string() });
+                            self.halt(former, &cx, &presence_status).await;
+                            cx.set_status(RunnableStatus::Dormant { reason: presence_status.reason.to_string() });
                         }
                         Presence::Unknown if is_known => {}
                         Presence::Unknown => {
-                            reason = sighting.reason;
+                            reason = presence_status.reason;
                             cx.set_status(self.undetermined(&cx, &reason, is_late));
                         }
                     }
@@ -248,11 +248,11 @@ impl Runnable for Conditional {
 
 impl Phase<'_> {
     /// Returns true if the phase began because of this state.
-    fn is_of(&self, sighting: &Sighting) -> bool {
+    fn is_of(&self, presence_status: &PresenceStatus) -> bool {
         match self {
             Self::Resting => false,
             Self::Running(Running { incarnation, .. }) | Self::Done { incarnation } => {
-                *incarnation == sighting.incarnation
+                *incarnation == presence_status.incarnation
             }
         }
     }

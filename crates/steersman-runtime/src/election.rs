@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_do_not_go_together_are_refused_with_the_reason() {
+    fn inconsistent_times_are_rejected_with_the_reason() {
         assert_eq!(timing(15_000, 10_000, 2_000), Ok(()));
         assert_eq!(timing(1_000, 700, 200), Ok(()));
         for (times, reason) in [

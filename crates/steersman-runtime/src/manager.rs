@@ -2,7 +2,7 @@
 //! The manager: starts everything in a controller process in order, and stops it in order.
 //!
 //! # Guarantees
-//! 1. Start order: HTTP endpoints, runnables that need [no caches](RunPolicy::NoCaches) such as webhooks, caches of all
+//! 1. Start order: HTTP endpoints, runnables that need [no caches](RunPolicy::BeforeCaches) such as webhooks, caches of all
 //!    clusters (together), runnables that need no leadership, runnables that warm up, then runnables that need leadership.
 //!    Stop order: runnables that need leadership or warm up, runnables that need none, caches, runnables that need no
 //!    caches, HTTP, under one deadline. Each phase gets its stop request when the phases before it have ended.
@@ -227,14 +227,15 @@ impl Manager {
         self.0.endpoints.addresses()
     }
 
-    /// Runs until SIGTERM or SIGINT, or until a runnable, an HTTP endpoint or the election fails. The first signal starts the shutdown. A second signal exits
-    /// at once. After a failure, the first signal during shutdown does not exit.
+    /// Runs until SIGTERM or SIGINT, or until a runnable, an HTTP endpoint or the election fails. The first signal starts the
+    /// shutdown. A second signal exits at once. After a failure, the first signal during shutdown does not exit.
     ///
     /// [Signals](crate::Signals) can be installed once in a process. To run again after this run, install them yourself and
     /// pass a future that waits for them to [`run_until`](Self::run_until) each time.
     ///
     /// # Errors
-    /// When one of them fails, or does not end within the shutdown timeout, or when signal handlers were already installed in this process.
+    /// When one of them fails, or does not end within the shutdown timeout, or when signal handlers were already installed in
+    /// this process.
     ///
     /// # Cancel safety
     /// Dropping the future cancels everything.
@@ -301,7 +302,7 @@ impl Inner {
     /// Wraps a runnable with its own lease, if it has to have one.
     fn with_lease(&self, runnable: BoxRunnable) -> BoxRunnable {
         match &self.own_leases {
-            Some(settings) if matches!(runnable.run_policy(), RunPolicy::Leadership | RunPolicy::WarmUp) => {
+            Some(settings) if matches!(runnable.run_policy(), RunPolicy::LeaderElected | RunPolicy::Warm) => {
                 let statuses = self.runtime.statuses();
                 let own = OwnLease::new(
                     runnable,

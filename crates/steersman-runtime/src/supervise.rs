@@ -153,7 +153,7 @@ impl Supervisor {
         let (called, before) = (name.clone(), self.leaving.of(|one| one.name == name));
         let ending = Ending(sender);
         let needs = runnable.run_policy();
-        let warms_up = needs == RunPolicy::WarmUp;
+        let warms_up = needs == RunPolicy::Warm;
         let place = warms_up.then(|| cx.clone());
         let task = self.runtime.spawner().spawn("runnable", async move {
             // Dropped at the end, also if this task is aborted: the term when nothing of the run is left.

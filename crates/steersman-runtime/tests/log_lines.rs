@@ -501,7 +501,7 @@ async fn failures_after_the_first_one_are_logged(fixture: Fixture) {
         Err("this one is late".into())
     });
     manager.add(first).unwrap();
-    manager.add(second.with_policy(RunPolicy::Nothing)).unwrap();
+    manager.add(second.with_policy(RunPolicy::AllReplicas)).unwrap();
     let error = run(&manager).ended().await.unwrap_err();
     assert_eq!(error.to_string(), format!("`{}` failed", names[0]));
     assert_eq!(
@@ -539,8 +539,10 @@ async fn a_failure_caused_by_the_stop_is_neither_returned_nor_logged(fixture: Fi
         }
         Ok(())
     });
-    manager.add(closed.with_policy(RunPolicy::Nothing)).unwrap();
-    manager.add(cancelled.with_policy(RunPolicy::Nothing)).unwrap();
+    manager.add(closed.with_policy(RunPolicy::AllReplicas)).unwrap();
+    manager
+        .add(cancelled.with_policy(RunPolicy::AllReplicas))
+        .unwrap();
     let running = run(&manager);
     for name in &names {
         stands(&manager, name, steersman_runtime::RunnableStatus::is_ready).await;

@@ -219,7 +219,7 @@ async fn leader_work_that_does_not_end_after_its_lease_was_lost_is_a_warning_and
         .await
         .unwrap();
     let deaf = run_fn("deaf", goes_on_without_a_term);
-    manager.add(deaf.with_policy(RunPolicy::WarmUp)).unwrap();
+    manager.add(deaf.with_policy(RunPolicy::Warm)).unwrap();
     let running = run(&manager);
     manager.elected().await;
     let leases: Api<Lease> = Api::namespaced(fixture.client(), fixture.namespace());
@@ -228,7 +228,7 @@ async fn leader_work_that_does_not_end_after_its_lease_was_lost_is_a_warning_and
         .patch(&lease, &PatchParams::default(), &theft)
         .await
         .unwrap();
-    manager.deposed().await;
+    manager.leadership_lost().await;
     let name = format!("{}/{lease}", fixture.namespace());
     let message = "leader work is still running after the lease was lost; failing liveness";
     let mut failing = std::pin::pin!(saying(message, |line| line["lease"] == name));

@@ -80,7 +80,7 @@ impl ListMetadata {
 
 impl From<NoList> for WatchError {
     fn from(error: NoList) -> Self {
-        Self::Undecodable {
+        Self::InvalidResponse {
             reason: error.to_string(),
         }
     }

@@ -230,7 +230,7 @@ impl ManagerBuilder {
     pub async fn build(mut self) -> Result<Manager, BuildError> {
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(TokioClock::new()));
         let spawner = self.spawner.take().unwrap_or_else(Spawner::current);
-        let random = Arc::new(self.seed.map_or_else(Random::by_chance, Random::from_seed));
+        let random = Arc::new(self.seed.map_or_else(Random::from_entropy, Random::from_seed));
         let clusters = self.connect(&clock).await?;
         let default_cluster = clusters.first().map(|cluster| cluster.name().clone());
         let runtime = RuntimeContext::new(Arc::clone(&clock), Arc::clone(&random), spawner);
@@ -369,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_advice_fits_what_is_wrong_with_the_default_cluster() {
+    fn the_advice_fits_the_error_of_the_default_cluster() {
         let missing = || KubeconfigError::CurrentContextNotSet.into();
         let explicit = ConnectError::Infer(InferError::Explicit(missing()));
         let none = ConnectError::Infer(InferError::None {

@@ -81,7 +81,7 @@ fn own_checks(readyz: &Checks, runtime: &Arc<RuntimeContext>, caches: &Caches, w
     let warm = readyz.add_sync("warm", move || warmth.check());
     // The names are free: these are the first checks.
     for check in [running, caches, warm].into_iter().flatten() {
-        check.forever();
+        check.detach();
     }
 }
 
@@ -95,7 +95,9 @@ fn add_details(readyz: &Checks, runtime: &RuntimeContext) {
             let mut kinds: Vec<String> = cluster
                 .presences()
                 .into_iter()
-                .map(|(kind, sighting)| format!("kind {kind} (cluster {}): {sighting}", cluster.name()))
+                .map(|(kind, presence_status)| {
+                    format!("kind {kind} (cluster {}): {presence_status}", cluster.name())
+                })
                 .collect();
             kinds.sort();
             std::iter::once(format!("cluster {}: {}", cluster.name(), cluster.state())).chain(kinds)

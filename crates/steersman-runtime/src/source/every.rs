@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_in_trouble_holds_up_no_other_and_is_named() {
+    fn a_failing_cluster_delays_no_other_and_is_named() {
         let (board, states) = board();
         let (a, b) = (ClusterName::from("a"), ClusterName::from("b"));
         board.set(&a, SourceState::Ready);

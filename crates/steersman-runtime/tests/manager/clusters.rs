@@ -150,7 +150,7 @@ async fn is_partially_degraded(manager: &Manager, cluster: &str) {
 
 // R52, R65, D16
 #[steersman_testing::test]
-async fn a_spoke_cluster_that_is_away_does_not_make_a_replica_unready(fixture: Fixture) {
+async fn an_unreachable_spoke_cluster_does_not_make_a_replica_unready(fixture: Fixture) {
     let (near, far) = (fixture.proxy().await, fixture.proxy().await);
     let manager = in_two_clusters(&fixture, (&near, &far), Duration::from_secs(120)).await;
     let running = run(&manager);
@@ -192,7 +192,7 @@ async fn a_spoke_cluster_holds_readiness_until_the_sync_timeout(fixture: Fixture
 
 // R65, D16
 #[steersman_testing::test]
-async fn a_spoke_cluster_that_is_away_holds_a_conditional_controller_until_the_sync_timeout(
+async fn an_unreachable_spoke_cluster_delays_a_conditional_controller_until_the_sync_timeout(
     fixture: Fixture,
 ) {
     for (away, sync_timeout, expected) in [
@@ -311,7 +311,7 @@ impl Runnable for Reader {
     }
 
     fn run_policy(&self) -> RunPolicy {
-        RunPolicy::Nothing
+        RunPolicy::AllReplicas
     }
 
     fn clusters(&self) -> Vec<ClusterName> {
@@ -333,7 +333,7 @@ impl Runnable for Reader {
 
 // R174
 #[steersman_testing::test]
-async fn a_cluster_that_is_removed_stays_open_until_runnables_that_name_it_have_ended(fixture: Fixture) {
+async fn a_removed_cluster_is_open_until_runnables_that_name_it_have_ended(fixture: Fixture) {
     let far = cluster_builder(&fixture, "far").build().await.unwrap();
     let manager = Manager::builder().cluster(far.clone()).build().await.unwrap();
     let (steps, go_on) = (Steps::new(), Arc::new(Notify::new()));
@@ -360,7 +360,7 @@ async fn a_cluster_that_is_removed_stays_open_until_runnables_that_name_it_have_
 
 // R174
 #[steersman_testing::test]
-async fn a_cluster_that_is_removed_stays_open_for_reconciles_that_have_its_client(fixture: Fixture) {
+async fn a_removed_cluster_is_open_for_reconciles_that_have_its_client(fixture: Fixture) {
     let far = cluster_builder(&fixture, "far").build().await.unwrap();
     let manager = Manager::builder()
         .cluster(cluster_builder(&fixture, "near").build().await.unwrap())
