@@ -22,7 +22,7 @@ pub(crate) enum Place {
     Idle,
     /// In the lane of its priority and group.
     Ready,
-    /// Added again while in flight, and due before its worker finished. It goes back to the front of its priority and group
+    /// Added again while in flight, and due before its worker finished. It returns to the front of its priority and group
     /// when the worker is done.
     Passed,
     /// Among the timers.
