@@ -193,11 +193,11 @@ async fn replicas_follow_a_kind_that_is_installed_while_they_run(fixture: Fixtur
     let output = second.terminate();
     let log = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{log}");
-    assert!(log.contains("condition holds; starting"), "{log}");
+    assert!(log.contains("run condition is true; starting runnable"), "{log}");
 }
 
 #[test]
-fn without_a_cluster_a_program_says_what_to_do() {
+fn without_a_cluster_a_program_prints_advice() {
     for program in [
         env!("CARGO_BIN_EXE_site"),
         env!("CARGO_BIN_EXE_memcached"),
@@ -229,7 +229,7 @@ fn a_program_shows_the_definitions_of_its_kinds() {
 }
 
 #[test]
-fn the_mirror_asks_for_two_contexts() {
+fn the_mirror_requires_two_contexts() {
     let output = Command::new(env!("CARGO_BIN_EXE_mirror")).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("two contexts"));

@@ -327,7 +327,7 @@ async fn a_cron_job_follows_its_concurrency_policy(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_cron_job_reports_what_keeps_it_from_running(fixture: Fixture) {
+async fn a_cron_job_reports_why_it_does_not_run(fixture: Fixture) {
     let yearly = Yearly::new(&fixture, &json!({"schedule": "whenever"})).await;
     yearly.has("Available", "False", "InvalidSchedule").await;
     yearly.has("Ready", "False", "InvalidSchedule").await;

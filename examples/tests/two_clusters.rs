@@ -70,7 +70,7 @@ impl Pair {
     }
 
     /// Waits until the mirroring is said to miss a server, and then for as long as one is to be away. Without the default
-    /// cluster it is degraded, without the other one impaired.
+    /// cluster it is degraded, without the other one partially degraded.
     async fn misses_one(&self, state: &str) {
         let text = format!("{state}: secrets/v1: unreachable");
         let is_named = |is: &str| is.starts_with(&text);
@@ -229,7 +229,7 @@ async fn a_mirror_that_is_away_for_a_while_is_caught_up_with(fixture: Fixture) {
     for name in ["b", "c"] {
         pair.reference.create(&secret(&fixture, name, "1")).await.unwrap();
     }
-    pair.misses_one("impaired").await;
+    pair.misses_one("partially degraded").await;
     pair.server.restart().await.unwrap();
     pair.mirror = look_at(&pair.server);
     for name in ["a", "b", "c"] {

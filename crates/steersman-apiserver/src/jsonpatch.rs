@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_again_and_again_is_bounded_in_size_and_depth() {
+    fn repeated_copies_are_bounded_in_size_and_depth() {
         let wide = json!({"op": "copy", "from": "/a", "path": "/a/-"});
         let deep = json!({"op": "copy", "from": "/o", "path": "/o/o"});
         let patched = |operation: &Value, count: usize| {

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_take_the_form_that_go_prints() {
+    fn quantities_are_printed_like_in_go() {
         for (given, expected) in [
             ("1", "1"),
             ("0", "0"),

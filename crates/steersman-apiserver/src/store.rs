@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_4_what_falls_off_the_log_is_compacted() {
+    fn guarantee_4_old_revisions_are_compacted() {
         let (mut store, id) = store(2);
         for value in 0..5 {
             store.put(id, "a", object(value), 0);

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_1_the_same_warning_comes_once_and_quotes_are_escaped() {
+    fn guarantee_1_a_repeated_warning_is_sent_once_and_quotes_are_escaped() {
         let warnings = [
             "a \"b\"".to_owned(),
             "ü".to_owned(),

@@ -36,7 +36,7 @@ async fn delete(server: &ApiServer, name: &str, policy: &str) -> Value {
 }
 
 #[tokio::test]
-async fn dependents_go_with_their_owner_and_their_own_dependents_too() {
+async fn dependents_are_deleted_with_their_owner_recursively() {
     let server = builder().build();
     let owner = create(&server, MAPS, &json!({"metadata": {"name": "owner"}})).await;
     let child = create(&server, MAPS, &owned("child", &owner, false)).await;
@@ -47,7 +47,7 @@ async fn dependents_go_with_their_owner_and_their_own_dependents_too() {
 }
 
 #[tokio::test]
-async fn a_dependent_with_another_owner_stays_and_loses_the_reference() {
+async fn a_dependent_with_another_owner_is_kept_without_the_reference() {
     let server = builder().build();
     let one = create(&server, MAPS, &json!({"metadata": {"name": "one"}})).await;
     let two = create(&server, MAPS, &json!({"metadata": {"name": "two"}})).await;
@@ -129,7 +129,7 @@ async fn work_waits_for_steps_where_it_is_stepped() {
 }
 
 #[tokio::test]
-async fn a_deleted_namespace_is_emptied_and_goes() {
+async fn a_deleted_namespace_is_emptied_and_removed() {
     let server = builder().build();
     create(
         &server,
@@ -163,7 +163,7 @@ async fn a_deleted_namespace_is_emptied_and_goes() {
 }
 
 #[tokio::test]
-async fn a_namespace_says_what_keeps_it() {
+async fn a_namespace_reports_its_remaining_content() {
     let server = builder().build();
     create(
         &server,
@@ -308,7 +308,7 @@ async fn an_object_with_a_finalizer_keeps_its_definition() {
 }
 
 #[tokio::test]
-async fn a_changed_definition_ends_watches_and_expires_what_came_before() {
+async fn a_changed_definition_ends_watches_and_expires_older_revisions() {
     let server = builder().build();
     create(&server, DEFINITIONS, &definition()).await;
     let created = create(&server, WIDGETS, &widget("a")).await;
@@ -399,7 +399,7 @@ fn owned_by(name: &str, references: &[Value]) -> Value {
 }
 
 #[tokio::test]
-async fn guarantee_6_dependents_go_with_owners_that_go_with_their_definition() {
+async fn guarantee_6_dependents_of_custom_objects_are_deleted_with_the_definition() {
     let server = builder().build();
     install(&server).await;
     let a = create(&server, WIDGETS, &widget("a")).await["metadata"]["uid"].clone();
@@ -416,7 +416,7 @@ async fn guarantee_6_dependents_go_with_owners_that_go_with_their_definition() {
 }
 
 #[tokio::test]
-async fn guarantee_6_a_dependent_with_another_owner_stays_when_a_definition_takes_one() {
+async fn guarantee_6_a_dependent_with_another_owner_is_kept_when_a_definition_is_deleted() {
     let server = builder().build();
     install(&server).await;
     let gone = create(&server, WIDGETS, &widget("a")).await["metadata"]["uid"].clone();
@@ -453,7 +453,7 @@ async fn guarantee_6_a_uid_that_went_speaks_only_for_the_owner_it_belonged_to() 
 }
 
 #[tokio::test]
-async fn guarantee_6_a_dependent_that_is_written_before_it_is_looked_at_goes_too() {
+async fn guarantee_6_a_dependent_that_is_updated_before_its_collection_is_deleted_too() {
     let server = builder().stepped().build();
     install(&server).await;
     server.settle();

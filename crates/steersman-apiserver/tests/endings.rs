@@ -35,7 +35,7 @@ async fn is_there(server: &ApiServer, path: &str) -> bool {
 }
 
 #[tokio::test]
-async fn guarantee_4_a_namespace_stays_while_something_is_left_in_it() {
+async fn guarantee_4_a_namespace_is_kept_until_it_is_empty() {
     for policy in ["Foreground", "Orphan"] {
         let server = builder().build();
         let path = namespace(&server, json!({"name": "kept"})).await;
@@ -84,7 +84,7 @@ async fn an_empty_namespace_that_is_kept_is_written_only_by_others() {
 }
 
 #[tokio::test]
-async fn a_claim_goes_once_no_pod_uses_it() {
+async fn a_claim_is_deleted_once_no_pod_uses_it() {
     let server = builder().build();
     let path = namespace(&server, json!({"name": "claims"})).await;
     let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
@@ -130,7 +130,7 @@ async fn a_namespace_of_a_set_with_claims_ends() {
 }
 
 #[tokio::test]
-async fn a_volume_goes_unless_it_is_bound() {
+async fn a_volume_is_deleted_unless_it_is_bound() {
     let server = builder().build();
     let volumes = "/api/v1/persistentvolumes";
     let spec =

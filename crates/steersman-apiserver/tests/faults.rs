@@ -80,7 +80,7 @@ async fn faults_match_by_name_and_by_user() {
 }
 
 #[tokio::test]
-async fn too_many_requests_says_when_to_come_back() {
+async fn too_many_requests_has_a_retry_after() {
     let server = builder().build();
     server.faults().inject(
         When::verb("list").times(1),
@@ -178,7 +178,7 @@ async fn a_reset_watch_breaks_between_events() {
 }
 
 #[tokio::test]
-async fn a_paused_watch_says_nothing_and_loses_nothing() {
+async fn a_paused_watch_sends_no_event_and_loses_none() {
     let server = builder().build();
     let mut paused = Watch::open(&server, &format!("{MAPS}?watch=1")).await;
     let faults = server.faults();
@@ -280,7 +280,7 @@ async fn compaction_expires_the_past_at_once() {
 }
 
 #[tokio::test]
-async fn a_slow_list_comes_in_pieces_by_the_servers_clock() {
+async fn a_slow_list_is_sent_in_chunks_by_the_servers_clock() {
     let clock = ManualClock::default();
     let server = builder().clock(clock.clone()).build();
     create(&server, "a").await;

@@ -168,7 +168,7 @@ impl Shell<'_> {
 }
 
 #[steersman_testing::test]
-async fn kubectl_says_the_same_of_both_servers(fixture: Fixture) {
+async fn kubectl_prints_the_same_for_both_servers(fixture: Fixture) {
     let Some(kubectl) = steersman_assets::find().ok().and_then(|assets| assets.kubectl()) else {
         skip_without_tool(
             "the kubectl session",

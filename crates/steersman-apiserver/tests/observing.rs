@@ -13,7 +13,7 @@ use kube::{
 use steersman_apiserver::{ApiServer, Exchange, Identity};
 
 #[tokio::test]
-async fn guarantee_1_each_request_is_told_once() {
+async fn guarantee_1_the_observer_is_called_once_per_request() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
     let server = ApiServer::builder()

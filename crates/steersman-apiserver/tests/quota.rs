@@ -38,7 +38,7 @@ fn pod(name: &str) -> Value {
 }
 
 #[steersman_testing::test]
-async fn counts_what_a_quota_limits(fixture: Fixture) {
+async fn counts_the_resources_of_a_quota(fixture: Fixture) {
     let server = fixture
         .own_server(OwnServerOptions::default().controllers())
         .await;

@@ -164,7 +164,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn workloads_of_any_measure_come_to_rest(workloads in prop::collection::vec(hostile::workload(), 1..4)) {
+    fn workloads_of_any_size_reach_a_stable_state(workloads in prop::collection::vec(hostile::workload(), 1..4)) {
         block_on(async {
             let clock = ManualClock::default();
             let server = builder().clock(clock.clone()).workloads(Workloads::default().nodes(2)).build();

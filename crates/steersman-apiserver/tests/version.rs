@@ -6,7 +6,7 @@
 use steersman_testing::Fixture;
 
 #[steersman_testing::test]
-async fn names_the_platform_as_go_does(fixture: Fixture) {
+async fn names_the_platform_like_go(fixture: Fixture) {
     let version = fixture.client().apiserver_version().await.unwrap();
     let (system, architecture) = version.platform.split_once('/').unwrap();
     assert!(["linux", "darwin", "windows"].contains(&system), "{system}");

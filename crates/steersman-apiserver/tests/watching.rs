@@ -60,7 +60,7 @@ async fn a_watch_waits_for_a_later_revision_by_the_servers_clock() {
 }
 
 #[tokio::test]
-async fn bookmarks_come_every_minute_and_shortly_before_the_end() {
+async fn bookmarks_are_sent_every_minute_and_shortly_before_the_end() {
     let (server, clock) = timed();
     let mut watch = Watch::open(
         &server,
@@ -116,7 +116,7 @@ async fn a_watch_from_a_compacted_revision_gets_410_as_an_event() {
 }
 
 #[tokio::test]
-async fn an_expired_list_hands_out_a_token_to_go_on_at_the_latest() {
+async fn an_expired_list_returns_a_token_to_continue_at_the_latest_revision() {
     let server = builder().build();
     for name in ["a", "b", "c"] {
         create(&server, name).await;
@@ -158,7 +158,7 @@ async fn a_reader_that_falls_behind_the_log_is_cut_off_without_an_error() {
 }
 
 #[tokio::test]
-async fn a_read_of_a_revision_to_come_waits_for_it() {
+async fn a_read_of_a_future_revision_waits_for_it() {
     let (server, clock) = timed();
     let next = server.revision() + 1;
     let path = format!("{MAPS}?resourceVersion={next}&resourceVersionMatch=Exact");

@@ -60,7 +60,7 @@ fn condition(object: &Value, kind: &str) -> Value {
 }
 
 #[tokio::test]
-async fn guarantee_1_nothing_runs_unless_it_is_asked_for() {
+async fn guarantee_1_workloads_run_only_if_enabled() {
     let server = builder().build();
     create(&server, &format!("{APPS}/deployments"), &set("web", 2)).await;
     assert!(list(&server, &format!("{CORE}/pods")).await.is_empty());
@@ -148,7 +148,7 @@ fn told(name: &str, outcome: &str) -> Value {
 }
 
 #[tokio::test]
-async fn pods_of_sets_that_are_told_to_end_are_started_again_and_not_replaced() {
+async fn terminated_pods_of_sets_are_restarted_and_not_replaced() {
     for outcome in ["fail", "succeed"] {
         for kind in ["deployments", "replicasets", "statefulsets", "daemonsets"] {
             let server = server();
@@ -173,7 +173,7 @@ async fn pods_of_sets_that_are_told_to_end_are_started_again_and_not_replaced() 
 }
 
 #[tokio::test]
-async fn guarantee_4_what_has_no_end_is_done_by_and_by() {
+async fn guarantee_4_huge_workloads_are_created_in_batches() {
     let endless = json!({
         "metadata": {"name": "endless", "annotations": {"workloads.steersman.dev/outcome": "fail"}},
         "spec": {"backoffLimit": i32::MAX, "completions": 1000, "parallelism": 50, "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}},
@@ -351,7 +351,7 @@ async fn pods_are_available_once_they_have_been_ready_for_long_enough() {
 }
 
 #[tokio::test]
-async fn stateful_sets_go_in_order() {
+async fn stateful_sets_create_pods_in_order() {
     let server = builder().workloads(Workloads::default()).stepped().build();
     let mut watch = Watch::open(&server, &format!("{CORE}/pods?watch=1")).await;
     create(&server, &format!("{APPS}/statefulsets"), &set("db", 3)).await;
@@ -425,7 +425,7 @@ fn job(name: &str, outcome: &str) -> Value {
 }
 
 #[tokio::test]
-async fn jobs_complete_or_fail_as_they_are_told() {
+async fn jobs_complete_or_fail_as_configured() {
     let server = server();
     create(&server, JOBS, &job("good", "succeed")).await;
     let good = get(&server, &format!("{JOBS}/good")).await;
@@ -458,7 +458,7 @@ async fn services_know_the_pods_that_are_ready() {
 }
 
 #[tokio::test]
-async fn guarantee_3_what_takes_time_takes_it_by_the_clock_and_a_watch_sees_it_end() {
+async fn guarantee_3_delays_follow_the_clock_and_a_watch_sees_their_end() {
     let clock = ManualClock::default();
     let workloads = Workloads::default().startup(Duration::from_secs(10));
     let server = builder().clock(clock.clone()).workloads(workloads).build();
@@ -486,7 +486,7 @@ async fn guarantee_3_what_takes_time_takes_it_by_the_clock_and_a_watch_sees_it_e
 }
 
 #[tokio::test]
-async fn a_pod_that_gets_no_node_stays_pending() {
+async fn a_pod_without_a_node_is_pending() {
     let server = builder().workloads(Workloads::default().nodes(0)).build();
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     create(&server, &format!("{CORE}/pods"), &pod).await;

@@ -117,7 +117,7 @@ fn a_full_disk_is_an_error_of_one_sentence() {
 }
 
 #[test]
-fn a_missing_go_is_an_error_of_one_sentence() {
+fn a_missing_go_toolchain_is_an_error_of_one_sentence() {
     let dir = tempfile::tempdir().unwrap();
     let environment = Environment::empty().with_cache(dir.path()).with_go("/nowhere/go");
     let error = find_or_build_in(&environment, &mut |_| {})

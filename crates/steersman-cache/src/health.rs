@@ -20,7 +20,7 @@ pub struct Health {
     /// True if a whole list was delivered, and every change that the server sent since.
     pub synced: bool,
     /// The error that currently keeps the informer from being in sync. Meanwhile the store keeps the last known state.
-    pub trouble: Option<Arc<WatchError>>,
+    pub error: Option<Arc<WatchError>>,
     /// True if the server answered 404 for the kind and discovery does not contradict it. Cached reads fail, also after the first
     /// sync.
     pub absent: bool,
@@ -53,7 +53,7 @@ pub(crate) struct BoardState {
     parts: BTreeMap<u64, Part>,
     /// Counters of ended reflectors: a counter never decreases.
     past: Health,
-    /// The combined health of all parts.
+    /// The combined health of all reflectors (one per namespace).
     combined: Health,
 }
 
@@ -109,7 +109,7 @@ impl BoardState {
         let mut now = wanted.iter().map(|part| self.current(part));
         self.combined = Health {
             synced: now.all(|part| part.is_some_and(|health| health.synced)),
-            trouble: wanted.iter().find_map(|part| self.current(part)?.trouble.clone()),
+            error: wanted.iter().find_map(|part| self.current(part)?.error.clone()),
             absent: wanted
                 .iter()
                 .any(|part| self.current(part).is_some_and(|health| health.absent)),
@@ -125,13 +125,13 @@ impl BoardState {
 impl Health {
     /// Returns true if waiting is over: the part is in sync, or has an error.
     pub(crate) fn is_settled(&self) -> bool {
-        self.synced || self.trouble.is_some()
+        self.synced || self.error.is_some()
     }
 
     /// Returns the error that prevents reads. After the first sync, only an absent kind prevents them.
     pub(crate) fn in_the_way(&self) -> Option<&Arc<WatchError>> {
-        let trouble = self.trouble.as_ref();
-        trouble.filter(|trouble| !self.synced || (self.absent && ***trouble == WatchError::Absent))
+        let trouble = self.error.as_ref();
+        trouble.filter(|trouble| !self.synced || (self.absent && ***trouble == WatchError::NotInstalled))
     }
 }
 
@@ -271,10 +271,10 @@ mod tests {
         let (a, b) = (board.reporter_of("a", false), board.reporter_of("b", false));
         a.update(|health| health.synced = true);
         assert!(!board.health().synced);
-        b.update(|health| health.trouble = Some(Arc::new(WatchError::Absent)));
-        assert_eq!(board.health().trouble.as_deref(), Some(&WatchError::Absent));
+        b.update(|health| health.error = Some(Arc::new(WatchError::NotInstalled)));
+        assert_eq!(board.health().error.as_deref(), Some(&WatchError::NotInstalled));
         assert!(board.want(|_| Some(Scope::all().namespace("a"))));
-        assert!(board.health().synced && board.health().trouble.is_none());
+        assert!(board.health().synced && board.health().error.is_none());
     }
 
     #[test]

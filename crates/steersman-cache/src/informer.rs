@@ -324,7 +324,7 @@ impl Informer {
             resource: self.0.resource.clone(),
             scope: self.scope(),
             synced: health.synced,
-            trouble: health.trouble,
+            error: health.error,
             objects: store.len(),
             bytes: store.bytes(),
             decoded_bytes: store.decoded_bytes(),
@@ -386,7 +386,7 @@ impl Shared {
     fn refuse(&self, trouble: WatchError, place: Part, reporter: Reporter) -> Task {
         let resource = &self.resource;
         tracing::warn!(%resource, %trouble, "invalid informer scope; not listing");
-        reporter.update(|health| health.trouble = Some(Arc::new(trouble)));
+        reporter.update(|health| health.error = Some(Arc::new(trouble)));
         self.context.spawner.spawn("refused", async move {
             let _held = (place, reporter);
             std::future::pending::<()>().await;

@@ -191,10 +191,13 @@ impl<S: Sink> Reflector<S> {
             };
             let result = AssertUnwindSafe(step).catch_unwind().await;
             if let Err(trouble) = result.unwrap_or_else(|_| Err(self.panicked())) {
-                // After any other error the history can have a gap. In these three cases nothing arrived at all.
+                // After any other error the history can have a gap, so a 410 (`Expired`) relists. In these three cases nothing
+                // arrived at all.
                 needs_list |= !matches!(
                     trouble,
-                    WatchError::Unreachable { .. } | WatchError::Busy { .. } | WatchError::Silent { .. }
+                    WatchError::Unreachable { .. }
+                        | WatchError::ServerError { .. }
+                        | WatchError::IdleTimeout { .. }
                 );
                 self.wait_out(trouble, presence).await;
             }
@@ -236,7 +239,7 @@ impl<S: Sink> Reflector<S> {
     /// Waits until the next attempt is due. `presence` is the known presence of the kind before the request.
     async fn wait_out(&mut self, trouble: WatchError, presence: Presence) {
         let now = self.clock.now();
-        let is_absent = trouble == WatchError::Absent;
+        let is_absent = trouble == WatchError::NotInstalled;
         self.not_found = if is_absent { self.not_found + 1 } else { 0 };
         // The known presence outweighs one answer. If it is unknown, one answer is not enough once the kind was found: a proxy
         // can have written it.
@@ -247,7 +250,7 @@ impl<S: Sink> Reflector<S> {
                 Presence::Unknown => !self.revision.is_known() || self.not_found >= NOT_FOUND_TRIED,
             };
         let resource = &self.resource;
-        if matches!(trouble, WatchError::Behind { .. }) {
+        if matches!(trouble, WatchError::StaleResponse { .. }) {
             // Only a paged list is a quorum read, which shows the newest state.
             self.broken_streams = listing::STREAMS_TRIED;
         }
@@ -259,7 +262,7 @@ impl<S: Sink> Reflector<S> {
         let delay = self.backoff.failed(now, &trouble, can_pass);
         tracing::debug!(%resource, %trouble, delay = ?delay.full, "list or watch failed; retrying");
         self.health.update(|health| {
-            health.trouble = Some(Arc::new(trouble));
+            health.error = Some(Arc::new(trouble));
             health.absent = is_agreed;
         });
         let is_early = if is_absent {
@@ -313,12 +316,12 @@ impl<S: Sink> Reflector<S> {
                 let query = self.watch_query(from.as_slice());
                 let opened = self.open(&query, self.options.idle_limit()).await;
                 // A busy or unreachable server has not looked at the revision.
-                let has_failed = matches!(opened, Err(WatchError::Busy { code: 500, .. }));
+                let has_failed = matches!(opened, Err(WatchError::ServerError { code: 500, .. }));
                 self.failed_watches += u32::from(has_failed);
                 opened?
             }
         };
-        self.health.update(|health| health.trouble = None);
+        self.health.update(|health| health.error = None);
         let (start, before) = (self.clock.now(), self.revision.clone());
         loop {
             let ended = match stream.response.chunk().await {
@@ -361,7 +364,7 @@ impl<S: Sink> Reflector<S> {
                 self.failed_watches += 1;
                 Err(trouble)
             }
-            None => pushed.map_err(|error| WatchError::Undecodable {
+            None => pushed.map_err(|error| WatchError::InvalidResponse {
                 reason: error.to_string(),
             }),
         }
@@ -372,8 +375,8 @@ impl<S: Sink> Reflector<S> {
         self.not_found = 0;
         self.health.update(|health| {
             health.absent = false;
-            let trouble = health.trouble.take();
-            health.trouble = trouble.filter(|trouble| **trouble != WatchError::Absent);
+            let trouble = health.error.take();
+            health.error = trouble.filter(|trouble| **trouble != WatchError::NotInstalled);
         });
     }
 
@@ -401,7 +404,7 @@ impl<S: Sink> Reflector<S> {
 }
 
 fn behind(seen: &Revision, told: Revision) -> WatchError {
-    WatchError::Behind {
+    WatchError::StaleResponse {
         told,
         seen: seen.clone(),
     }
@@ -436,7 +439,7 @@ fn apply(sink: &mut impl Sink, revision: &mut Revision, event: WatchEvent) -> Re
             return Ok(());
         }
         WatchEvent::Error(status) => return Err(WatchError::of_status(&status)),
-        WatchEvent::Rubbish { reason } => return Err(WatchError::Undecodable { reason }),
+        WatchEvent::Rubbish { reason } => return Err(WatchError::InvalidResponse { reason }),
         WatchEvent::Nothing => return Ok(()),
     };
     // An object without a revision does not show how far the watch is.

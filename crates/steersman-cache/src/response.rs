@@ -55,13 +55,14 @@ impl Idle {
         self.heard = self.clock.now();
     }
 
-    /// Completes after the idle timeout. The timer is restarted only when it has fired, not with each byte.
+    /// Completes with `IdleTimeout` once nothing was received for the idle timeout. A received chunk only stores the time; the
+    /// timer is re-armed when it fires.
     pub(crate) async fn over(&mut self) -> WatchError {
         loop {
             (&mut self.timer).await;
             let due = self.heard + self.limit;
             if self.clock.now() >= due {
-                return WatchError::Silent { limit: self.limit };
+                return WatchError::IdleTimeout { limit: self.limit };
             }
             self.timer = self.clock.sleep_until(due);
         }
@@ -165,7 +166,7 @@ impl Response {
             return Ok(data);
         };
         let decoded = decoder.write_all(&data).and_then(|()| decoder.flush());
-        decoded.map_err(|error| WatchError::Undecodable {
+        decoded.map_err(|error| WatchError::InvalidResponse {
             reason: format!("gzip: {error}"),
         })?;
         Ok(std::mem::take(decoder.get_mut()).into())

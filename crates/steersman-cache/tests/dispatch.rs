@@ -339,7 +339,7 @@ async fn guarantee_4_logs_a_panicking_handler_and_calls_the_others(fixture: Fixt
     assert_eq!(before.count(3).await, ["initial a", "added b", "added c"]);
     assert_eq!(after.count(3).await, before.said());
     assert_eq!(names(&informer), ["a", "b", "c"]);
-    assert_eq!(informer.health().trouble, None);
+    assert_eq!(informer.health().error, None);
 
     let key = format!("{}/b", fixture.namespace());
     let logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -386,7 +386,7 @@ async fn a_panicking_function_does_not_block_events(fixture: Fixture) {
     maps.create_all(&["bad", "good"]).await;
     assert_eq!(heard.count(2).await, ["added bad", "added good"]);
     let (health, stats) = (informer.health(), informer.stats());
-    assert!(health.synced && health.trouble.is_none());
+    assert!(health.synced && health.error.is_none());
     assert_eq!((stats.decode_failures, stats.lists), (2, 1));
 }
 

@@ -57,7 +57,7 @@ async fn a_cut_watch_goes_on(fixture: &Fixture, cut: Cut) {
         from.reached(&before) && !from.reached(&missed),
         "{before} {from} {missed}"
     );
-    assert_eq!(informer.health().trouble, None);
+    assert_eq!(informer.health().error, None);
 }
 
 // R123
@@ -203,7 +203,7 @@ async fn guarantee_3_deletions_missed_before_410_have_an_unknown_final_state(fix
         parameter(&lists[1], "resourceVersion").is_some(),
         "nothing older than what was seen"
     );
-    informer.health_when(|health| health.trouble.is_none()).await;
+    informer.health_when(|health| health.error.is_none()).await;
     maps.delete("new").await;
     assert_eq!(heard.count(10).await[9], "deleted new");
 }
@@ -225,7 +225,7 @@ async fn reports_a_revoked_permission_until_it_is_granted(fixture: Fixture) {
     proxy.cut(&Matching::watches(), Cut::Clean);
     let is_forbidden = |trouble: &Arc<WatchError>| matches!(&**trouble, WatchError::Forbidden { reason } if reason.contains("configmaps"));
     informer
-        .health_when(|health| health.trouble.as_ref().is_some_and(is_forbidden))
+        .health_when(|health| health.error.as_ref().is_some_and(is_forbidden))
         .await;
     assert_eq!(names(&informer), ["a"], "the last known state stays");
     maps.create("b").await;
@@ -233,7 +233,7 @@ async fn reports_a_revoked_permission_until_it_is_granted(fixture: Fixture) {
 
     let _grant = user.grant("", &["configmaps"], &verbs).await.unwrap();
     assert_eq!(heard.count(3).await, ["initial a", "added b", "vanished a"]);
-    informer.health_when(|health| health.trouble.is_none()).await;
+    informer.health_when(|health| health.error.is_none()).await;
     maps.create("c").await;
     assert_eq!(heard.count(4).await[3], "added c");
 }
@@ -251,7 +251,7 @@ async fn syncs_a_kind_that_is_installed_later(fixture: Fixture) {
     let options = InformerOptions::default().reflector(options);
     let informer = Informer::start(&context, widgets.clone(), here(&fixture), options);
     let trouble = informer.settled().await.unwrap_err();
-    assert_eq!(*trouble, WatchError::Absent);
+    assert_eq!(*trouble, WatchError::NotInstalled);
     // It asks again and again, ever more seldom.
     let longest = Duration::from_secs(60);
     for _ in 0..4 {
@@ -269,7 +269,7 @@ async fn syncs_a_kind_that_is_installed_later(fixture: Fixture) {
     clock.advance_to(deadline);
     informer.synced().await;
     assert_eq!(names(&informer), ["a"]);
-    assert_eq!(informer.health().trouble, None);
+    assert_eq!(informer.health().error, None);
     // That the kind was not there does not mean that its lists cannot be streamed.
     assert!(requests(&proxy, "widgets").last().unwrap().is_watch());
 }
@@ -295,7 +295,7 @@ async fn removing_a_kind_deletes_its_objects(fixture: Fixture) {
     definitions.delete(&name, &Default::default()).await.unwrap();
     assert_eq!(heard.count(2).await, ["initial a", "deleted a"]);
     informer
-        .health_when(|health| health.trouble.as_deref() == Some(&WatchError::Absent))
+        .health_when(|health| health.error.as_deref() == Some(&WatchError::NotInstalled))
         .await;
 }
 
@@ -309,7 +309,7 @@ async fn honours_retry_after_of_the_server(fixture: Fixture) {
     let informer = informer(&fixture, &context_at(client, Arc::new(clock.clone())));
     let trouble = informer.settled().await.unwrap_err();
     assert!(
-        matches!(&*trouble, WatchError::Busy { code: 429, retry_after: Some(time), .. } if *time == Duration::from_secs(17)),
+        matches!(&*trouble, WatchError::ServerError { code: 429, retry_after: Some(time), .. } if *time == Duration::from_secs(17)),
         "{trouble:?}"
     );
     let deadline = next_deadline(&clock, Duration::from_secs(60)).await;
@@ -350,12 +350,12 @@ async fn reports_an_unreachable_server_and_catches_up(fixture: Fixture) {
     maps.delete("a").await;
     maps.create("b").await;
     informer
-        .health_when(|health| matches!(health.trouble.as_deref(), Some(WatchError::Unreachable { .. })))
+        .health_when(|health| matches!(health.error.as_deref(), Some(WatchError::Unreachable { .. })))
         .await;
     drop(unplugged);
     assert_eq!(heard.count(3).await, ["initial a", "deleted a", "added b"]);
     assert_eq!(informer.stats().lists, 1, "the history has no hole");
-    assert_eq!(informer.health().trouble, None);
+    assert_eq!(informer.health().error, None);
 }
 
 #[steersman_testing::test]
@@ -373,9 +373,9 @@ async fn catches_up_after_a_restart_of_the_server(fixture: Fixture) {
     let _registration = informer.handle("test", heard.handler());
     informer.synced().await;
     server.stop();
-    let health = informer.health_when(|health| health.trouble.is_some()).await;
+    let health = informer.health_when(|health| health.error.is_some()).await;
     assert!(
-        matches!(health.trouble.as_deref(), Some(WatchError::Unreachable { .. })),
+        matches!(health.error.as_deref(), Some(WatchError::Unreachable { .. })),
         "{health:?}"
     );
     assert!(health.synced && names(&informer) == ["a"]);
@@ -386,7 +386,7 @@ async fn catches_up_after_a_restart_of_the_server(fixture: Fixture) {
     maps.delete("a").await;
     heard.until(|all| all.len() == 3).await;
     assert_eq!(names(&informer), ["b"]);
-    informer.health_when(|health| health.trouble.is_none()).await;
+    informer.health_when(|health| health.error.is_none()).await;
     maps.create("c").await;
     assert_eq!(heard.count(4).await[3], "added c");
 }
@@ -506,7 +506,7 @@ async fn move_on(clock: &TestClock) {
 async fn recovered(informer: &Informer, clock: &TestClock, fault: &Injected) {
     let mut was_in_trouble = false;
     loop {
-        let (is_hit, is_in_trouble) = (fault.hits() > 0, informer.health().trouble.is_some());
+        let (is_hit, is_in_trouble) = (fault.hits() > 0, informer.health().error.is_some());
         was_in_trouble |= is_hit && is_in_trouble;
         informer.settled().await.expect("reads of what was in sync go on");
         if was_in_trouble && !is_in_trouble {

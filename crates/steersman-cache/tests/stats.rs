@@ -38,7 +38,7 @@ async fn stats_report_memory(fixture: Fixture) {
     let stats = informer.stats();
     assert_eq!((stats.resource, stats.scope), (config_maps(), here(&fixture)));
     assert_eq!((stats.objects, stats.events), (2, 2));
-    assert!(stats.synced && stats.trouble.is_none());
+    assert!(stats.synced && stats.error.is_none());
     assert!(stats.bytes > 0);
     assert_eq!(stats.decoded_bytes, stats.bytes);
 
@@ -101,9 +101,9 @@ async fn stats_report_the_last_event_and_the_error(fixture: Fixture) {
     let context = context_at(fixture.client(), Arc::new(clock.clone()));
     let absent = Resource::new(fixture.group(), "v1", "Nothing", "nothings");
     let nothing = Informer::start(&context, absent, Scope::all(), InformerOptions::default());
-    nothing.health_when(|health| health.trouble.is_some()).await;
+    nothing.health_when(|health| health.error.is_some()).await;
     let stats = nothing.stats();
-    assert_eq!(stats.trouble.as_deref(), Some(&WatchError::Absent));
+    assert_eq!(stats.error.as_deref(), Some(&WatchError::NotInstalled));
     assert_eq!((stats.synced, stats.silent_for), (false, None));
 
     let informer = informer(&fixture, &context);

@@ -377,7 +377,7 @@ async fn follows_a_server_that_moved_backwards(fixture: Fixture) {
     assert_eq!(value(&stored.unwrap().unwrap()), "first");
     maps.set("a", "second").await;
     assert_eq!(heard.count(9).await[8], "updated a");
-    assert_eq!(informer.health().trouble, None);
+    assert_eq!(informer.health().error, None);
 }
 
 // D4

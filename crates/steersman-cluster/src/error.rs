@@ -39,8 +39,8 @@ pub enum Error {
         #[source]
         conflict: Option<Conflict>,
     },
-    /// A fence rejected the request, or the cluster was closed. A write that was under way might have been applied:
-    /// [`Closed::was_sent`] distinguishes the two cases.
+    /// A fence rejected the request, or the cluster was closed. [`Closed::was_sent`] is true if the server
+    /// might have applied the write.
     #[error("cannot {call}")]
     Closed {
         /// The failed operation.

@@ -43,7 +43,7 @@ use std::{
 };
 
 use steersman_cache::{InformerContext, Resource};
-use steersman_core::{Mutex, Presence, Sighting};
+use steersman_core::{Mutex, Presence, PresenceStatus};
 use tokio::sync::watch;
 
 use self::tracker::{Asked, Tracker};
@@ -57,7 +57,7 @@ const POLL_EVERY_MIN: Duration = Duration::from_millis(50);
 
 /// Subscription to the presence of a kind; from [`Cluster::presence`].
 pub struct PresenceWatch {
-    sightings: watch::Receiver<Sighting>,
+    presence_statuses: watch::Receiver<PresenceStatus>,
     _asked: Asked,
 }
 
@@ -106,23 +106,23 @@ impl Cluster {
     ///
     /// # async fn example(cluster: Cluster) {
     /// let mut presence = cluster.presence(&Resource::of::<Deployment>(), POLL_EVERY);
-    /// presence.when(|sighting| sighting.is_present()).await;
+    /// presence.when(|presence_status| presence_status.is_present()).await;
     /// # }
     /// ```
     #[must_use]
     pub fn presence(&self, resource: &Resource, poll_every: Duration) -> PresenceWatch {
         let inner = self.inner();
         let tracker = inner.presences().tracker(inner.context(), inner.mapper());
-        let (asked, sightings) = Tracker::ask(&tracker, resource, poll_every.max(POLL_EVERY_MIN));
+        let (asked, presence_statuses) = Tracker::ask(&tracker, resource, poll_every.max(POLL_EVERY_MIN));
         PresenceWatch {
-            sightings,
+            presence_statuses,
             _asked: asked,
         }
     }
 
     /// Returns all kinds with a subscriber and their presence.
     #[must_use]
-    pub fn presences(&self) -> Vec<(Resource, Sighting)> {
+    pub fn presences(&self) -> Vec<(Resource, PresenceStatus)> {
         self.inner()
             .presences()
             .running()
@@ -133,16 +133,20 @@ impl Cluster {
 impl PresenceWatch {
     /// Returns the current presence.
     #[must_use]
-    pub fn now(&self) -> Sighting {
-        self.sightings.borrow().clone()
+    pub fn now(&self) -> PresenceStatus {
+        self.presence_statuses.borrow().clone()
     }
 
     /// Waits until the presence satisfies `condition`, and returns it.
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
-    pub async fn when(&mut self, mut condition: impl FnMut(&Sighting) -> bool) -> Sighting {
-        if let Ok(found) = self.sightings.wait_for(|sighting| condition(sighting)).await {
+    pub async fn when(&mut self, mut condition: impl FnMut(&PresenceStatus) -> bool) -> PresenceStatus {
+        if let Ok(found) = self
+            .presence_statuses
+            .wait_for(|presence_status| condition(presence_status))
+            .await
+        {
             return found.clone();
         }
         // The cluster was dropped, and sends no more changes.
@@ -153,11 +157,11 @@ impl PresenceWatch {
     ///
     /// # Cancel safety
     /// It can be dropped at any time.
-    pub async fn changed(&mut self) -> Sighting {
-        if self.sightings.changed().await.is_err() {
+    pub async fn changed(&mut self) -> PresenceStatus {
+        if self.presence_statuses.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
-        self.sightings.borrow_and_update().clone()
+        self.presence_statuses.borrow_and_update().clone()
     }
 }
 
@@ -167,10 +171,10 @@ impl fmt::Debug for PresenceWatch {
     }
 }
 
-fn unknown(reason: impl Into<Arc<str>>) -> Sighting {
-    Sighting::new(Presence::Unknown, reason)
+fn unknown(reason: impl Into<Arc<str>>) -> PresenceStatus {
+    PresenceStatus::new(Presence::Unknown, reason)
 }
 
-fn pending(resource: &Resource) -> Sighting {
-    Sighting::pending(format!("the presence of {resource} is not known yet"))
+fn pending(resource: &Resource) -> PresenceStatus {
+    PresenceStatus::pending(format!("the presence of {resource} is not known yet"))
 }

@@ -127,7 +127,7 @@ async fn guarantee_7_a_cached_read_of_an_absent_kind_sends_no_request(fixture: F
     let cluster = cluster(&fixture, &proxy).await;
     let (client, widgets) = (cluster.client(), widgets(&fixture));
     let mut presence = cluster.presence(&widgets, POLL_EVERY);
-    presence.when(|sighting| sighting.is_absent()).await;
+    presence.when(|presence_status| presence_status.is_absent()).await;
     for _ in 0..100 {
         let read = client.of(&widgets).get(&key(&fixture, "one")).await;
         assert_absent(read, &widgets);
@@ -137,12 +137,14 @@ async fn guarantee_7_a_cached_read_of_an_absent_kind_sends_no_request(fixture: F
 
     install(&fixture).await;
     apply(&fixture, &client).await;
-    presence.when(|sighting| sighting.is_present()).await;
+    presence
+        .when(|presence_status| presence_status.is_present())
+        .await;
     let read = client.of(&widgets).get(&key(&fixture, "one")).await;
     assert!(read.unwrap().is_some());
 
     uninstall(&fixture).await;
-    presence.when(|sighting| sighting.is_absent()).await;
+    presence.when(|presence_status| presence_status.is_absent()).await;
     // The first read that finds the kind absent drops the informers, at the latest when the server closes the watch.
     let is_absent = async || match client.of(&widgets).get(&key(&fixture, "one")).await {
         Err(error) => error.is_absent(),
@@ -182,7 +184,7 @@ async fn is_absent_and_not_asked_for_again(
     kind: &Resource,
 ) {
     let mut presence = cluster.presence(kind, Duration::from_secs(3600));
-    presence.when(|sighting| sighting.is_absent()).await;
+    presence.when(|presence_status| presence_status.is_absent()).await;
     let asked = of_discovery(&proxy.exchanges());
     // Long enough for a tracker that does not pause to ask many times.
     for _ in 0..20 {
@@ -201,7 +203,9 @@ async fn guarantee_1_polls_an_absent_kind_of_a_served_group(fixture: Fixture) {
     let cluster = without_definitions(&fixture, &proxy).await;
     let gadgets = Resource::new(fixture.group(), "v1", "Gadget", "gadgets");
     let mut presence = cluster.presence(&gadgets, Duration::from_millis(50));
-    presence.when(|sighting| sighting.is_present()).await;
+    presence
+        .when(|presence_status| presence_status.is_present())
+        .await;
     drop(presence);
     is_absent_and_not_asked_for_again(&fixture, &proxy, &cluster, &widgets(&fixture)).await;
     let another_version = Resource::new(fixture.group(), "v3", "Gadget", "gadgets");
@@ -227,7 +231,9 @@ async fn guarantee_3_polls_kinds_without_crd_if_api_services_are_forbidden(fixtu
     // The presence of a kind with a CRD follows the CRD.
     let gadgets = Resource::new(fixture.group(), "v1", "Gadget", "gadgets");
     let mut presence = cluster.presence(&gadgets, POLL_EVERY);
-    presence.when(|sighting| sighting.is_present()).await;
+    presence
+        .when(|presence_status| presence_status.is_present())
+        .await;
     proxy
         .wait_for(|all| all.iter().find(|one| one.path.ends_with("/apiservices"))?.status)
         .await;
@@ -239,7 +245,7 @@ async fn guarantee_3_polls_kinds_without_crd_if_api_services_are_forbidden(fixtu
     ]
     .map(|kind| cluster.presence(&kind, Duration::from_millis(50)));
     for absent in [&mut others, &mut another_version] {
-        let told = absent.when(|sighting| sighting.is_absent()).await;
+        let told = absent.when(|presence_status| presence_status.is_absent()).await;
         assert!(told.reason.ends_with("is not served"), "{told}");
     }
     let asked = of_discovery(&proxy.exchanges());
@@ -248,9 +254,9 @@ async fn guarantee_3_polls_kinds_without_crd_if_api_services_are_forbidden(fixtu
         .await;
     drop((others, another_version));
     let mut others = cluster.presence(&widgets(&fixture), Duration::from_secs(3600));
-    others.when(|sighting| sighting.is_absent()).await;
+    others.when(|presence_status| presence_status.is_absent()).await;
     install(&fixture).await;
-    others.when(|sighting| sighting.is_present()).await;
+    others.when(|presence_status| presence_status.is_present()).await;
 }
 
 /// A kind that is defined, and of which the server does not know yet.
@@ -278,7 +284,7 @@ async fn guarantee_7_a_cached_read_of_a_kind_absent_in_discovery_sends_no_reques
     let cluster = without_definitions(&fixture, &proxy).await;
     let (client, widgets) = (cluster.client(), widgets(&fixture));
     let mut presence = cluster.presence(&widgets, Duration::from_secs(3600));
-    presence.when(|sighting| sighting.is_absent()).await;
+    presence.when(|presence_status| presence_status.is_absent()).await;
     for _ in 0..10 {
         assert_absent(client.of(&widgets).get(&key(&fixture, "one")).await, &widgets);
     }
@@ -297,7 +303,7 @@ async fn guarantee_7_a_cached_read_of_an_unserved_kind_sends_no_request(fixture:
         .unwrap();
     let (client, widgets) = (cluster.client(), widgets(&fixture));
     let mut presence = cluster.presence(&widgets, POLL_EVERY);
-    presence.when(|sighting| sighting.is_absent()).await;
+    presence.when(|presence_status| presence_status.is_absent()).await;
     let refused = proxy.inject(Matching::method("GET").path("/widgets"), Fault::answer(404));
     install(&fixture).await;
     refused.hit().await;
@@ -315,7 +321,9 @@ async fn guarantee_6_does_not_wait_for_an_unreachable_server(fixture: Fixture) {
     swallowed.hit().await;
     assert!(!presence.now().is_present());
     clock.advance_to(next_deadline(&clock, Duration::from_secs(2)).await);
-    presence.when(|sighting| sighting.is_present()).await;
+    presence
+        .when(|presence_status| presence_status.is_present())
+        .await;
     assert_eq!(swallowed.hits(), 1);
 }
 
@@ -353,11 +361,11 @@ async fn guarantee_6_probes_a_new_kind_every_50_ms(fixture: Fixture) {
             }
         };
         tokio::select! {
-            _ = presence.when(|sighting| sighting.is_present()) => {}
+            _ = presence.when(|presence_status| presence_status.is_present()) => {}
             () = asked_again => {}
         }
         uninstall(&fixture).await;
-        presence.when(|sighting| sighting.is_absent()).await;
+        presence.when(|presence_status| presence_status.is_absent()).await;
     }
 }
 
@@ -367,7 +375,9 @@ async fn guarantee_6_a_busy_server_counts_as_an_answer(fixture: Fixture) {
     let busy = Fault::answer_retry_after(429, 1);
     let (_clock, cluster, refused) = not_ready(&fixture, &proxy, busy).await;
     let mut presence = cluster.presence(&widgets(&fixture), POLL_EVERY);
-    presence.when(|sighting| sighting.is_present()).await;
+    presence
+        .when(|presence_status| presence_status.is_present())
+        .await;
     assert_eq!(refused.hits(), 1);
 }
 
@@ -380,7 +390,7 @@ async fn guarantee_2_stops_probing_a_removed_kind(fixture: Fixture) {
     unknown.hit().await;
     uninstall(&fixture).await;
     presence
-        .when(|sighting| sighting.reason.ends_with("is not installed"))
+        .when(|presence_status| presence_status.reason.ends_with("is not installed"))
         .await;
     is_not_asked_for(&fixture, &clock, &unknown).await;
 }
@@ -409,7 +419,7 @@ async fn polls_discovery_at_the_shortest_interval_with_an_etag(fixture: Fixture)
         .await
         .unwrap();
     let mut slow = cluster.presence(&widgets(&fixture), Duration::from_secs(30));
-    slow.when(|sighting| sighting.is_absent()).await;
+    slow.when(|presence_status| presence_status.is_absent()).await;
     assert_eq!(of_discovery(&proxy.exchanges()), 1);
     // After how many seconds it is asked again, and what the server says.
     let next_question = async || {
@@ -465,7 +475,7 @@ async fn guarantee_3_a_kind_whose_definition_cannot_be_decoded_is_not_absent(fix
     let listed = Fault::respond(200, "application/json", list.to_string());
     let _unknown_form = proxy.inject(Matching::reads().path(path), listed);
     let mut presence = cluster.presence(&widgets(&fixture), Duration::from_millis(50));
-    let is_present = presence.when(|sighting| sighting.is_present());
+    let is_present = presence.when(|presence_status| presence_status.is_present());
     let found = tokio::time::timeout(Duration::from_secs(20), is_present).await;
     found.expect("discovery knows that the kind is served");
 }
@@ -479,7 +489,9 @@ async fn a_404_removes_no_objects_of_a_present_kind(fixture: Fixture) {
     install(&fixture).await;
     apply(&fixture, &client).await;
     let mut presence = cluster.presence(&widgets, POLL_EVERY);
-    presence.when(|sighting| sighting.is_present()).await;
+    presence
+        .when(|presence_status| presence_status.is_present())
+        .await;
     let read = async || client.of(&widgets).get(&key(&fixture, "one")).await.unwrap();
     assert!(read().await.is_some());
     for fault in [
@@ -496,6 +508,6 @@ async fn a_404_removes_no_objects_of_a_present_kind(fixture: Fixture) {
         let informer = informers
             .find(|informer| *informer.resource() == widgets)
             .unwrap();
-        informer.health_when(|health| health.trouble.is_none()).await;
+        informer.health_when(|health| health.error.is_none()).await;
     }
 }

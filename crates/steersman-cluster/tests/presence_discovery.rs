@@ -21,7 +21,7 @@ use kube::{Api, api::PostParams, client::Body};
 use serde_json::{Value, json};
 use steersman_cache::Resource;
 use steersman_cluster::{Cluster, POLL_EVERY, PresenceWatch};
-use steersman_core::{Presence, Sighting, Spawner, TestClock};
+use steersman_core::{Presence, PresenceStatus, Spawner, TestClock};
 use steersman_testing::{
     Fixture,
     proxy::{Exchange, Fault, Matching},
@@ -104,7 +104,7 @@ async fn guarantee_1_the_minimum_poll_interval_is_50_ms() {
     canned.set("/apis", json!({"kind": "APIGroupDiscoveryList", "items": []}));
     let cluster = canned.cluster(&clock).await;
     let mut presence = cluster.presence(&widgets("example.com"), Duration::ZERO);
-    presence.when(Sighting::is_absent).await;
+    presence.when(PresenceStatus::is_absent).await;
     settle().await;
     assert_eq!(canned.asked("/apis"), 1);
     clock.advance(Duration::from_millis(49));
@@ -126,17 +126,17 @@ async fn guarantee_3_a_new_watcher_does_not_get_outdated_discovery(fixture: Fixt
     let cluster = builder.build().await.unwrap();
     // While this watcher exists, the tracker runs, and nothing is requested.
     let mut another = cluster.presence(&widgets(fixture.group()), POLL_EVERY);
-    another.when(Sighting::is_absent).await;
+    another.when(PresenceStatus::is_absent).await;
     let no_such = widgets("apps");
     let mut presence = cluster.presence(&no_such, POLL_EVERY);
-    presence.when(Sighting::is_absent).await;
+    presence.when(PresenceStatus::is_absent).await;
     drop(presence);
     let asked = of_discovery(&proxy.exchanges());
 
     // A moment later it counts.
     clock.advance(POLL_EVERY / 2);
     let mut presence = cluster.presence(&no_such, POLL_EVERY);
-    presence.when(Sighting::is_absent).await;
+    presence.when(PresenceStatus::is_absent).await;
     assert_eq!(of_discovery(&proxy.exchanges()), asked);
     drop(presence);
 
@@ -148,7 +148,7 @@ async fn guarantee_3_a_new_watcher_does_not_get_outdated_discovery(fixture: Fixt
         .await;
     assert!(presence.now().is_pending, "{}", presence.now());
     drop(stalled);
-    presence.when(Sighting::is_absent).await;
+    presence.when(PresenceStatus::is_absent).await;
 }
 
 // R24
@@ -174,7 +174,7 @@ async fn guarantee_3_a_failing_group_does_not_affect_the_others() {
             .map(|one| (one.now().presence, one.now().is_pending))
             .collect()
     };
-    followed[1].when(Sighting::is_present).await;
+    followed[1].when(PresenceStatus::is_present).await;
     settle().await;
     let told = [
         (Presence::Present, false),
@@ -208,7 +208,7 @@ async fn guarantee_3_a_failing_group_does_not_affect_the_others() {
     );
     canned.set(&format!("/apis/{absent}/v1"), json!({"resources": resources}));
     clock.advance(POLL_EVERY);
-    followed[3].when(Sighting::is_present).await;
+    followed[3].when(PresenceStatus::is_present).await;
     assert_eq!(standing(&followed)[0], (Presence::Unknown, false));
     let names: Vec<_> = cluster
         .presences()
@@ -269,7 +269,7 @@ async fn guarantee_1_probes_at_most_sixteen_kinds_at_once(fixture: Fixture) {
             }
         };
         tokio::select! {
-            _ = presence.when(Sighting::is_present) => {}
+            _ = presence.when(PresenceStatus::is_present) => {}
             () = asked_again => {}
         }
     }
@@ -305,7 +305,7 @@ async fn guarantee_1_unserved_kinds_do_not_delay_others(fixture: Fixture) {
         }
     };
     tokio::select! {
-        _ = presence.when(Sighting::is_present) => {}
+        _ = presence.when(PresenceStatus::is_present) => {}
         () = asked_again => {}
     }
 }

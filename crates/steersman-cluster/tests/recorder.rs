@@ -53,7 +53,7 @@ fn count(event: &Event) -> i32 {
 
 // R55, R173
 #[steersman_testing::test]
-async fn guarantee_4_an_event_goes_to_the_cluster_of_its_recorder(fixture: Fixture) {
+async fn guarantee_4_an_event_is_sent_to_the_cluster_of_its_recorder(fixture: Fixture) {
     let (here, there) = (fixture.proxy().await, fixture.proxy().await);
     let a = cluster(&fixture, &here).await;
     let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(1_900_000_000);

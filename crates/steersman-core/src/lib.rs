@@ -27,7 +27,7 @@ pub use clock::{Clock, MonotonicTime, Sleep, SuspendAwareTime, TestClock};
 pub use error_chain::error_chain;
 pub use key::{InvalidKey, ObjectKey};
 pub use panic_message::panic_message;
-pub use presence::{Presence, Sighting};
+pub use presence::{Presence, PresenceStatus};
 pub use random::Random;
 #[cfg(feature = "tokio")]
 pub use spawner::{Spawner, Task};

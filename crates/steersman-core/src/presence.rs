@@ -75,7 +75,7 @@ impl fmt::Display for Presence {
 /// A presence with its reason and its incarnation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Sighting {
+pub struct PresenceStatus {
     /// The presence.
     pub presence: Presence,
     /// Identifier that distinguishes it from another resource with the same name, such as a uid, if there is one.
@@ -86,7 +86,7 @@ pub struct Sighting {
     pub is_pending: bool,
 }
 
-impl Sighting {
+impl PresenceStatus {
     /// Creates a presence without an incarnation.
     pub fn new(presence: Presence, reason: impl Into<Arc<str>>) -> Self {
         Self {
@@ -162,7 +162,7 @@ impl Sighting {
 }
 
 /// Negates the presence, keeps the reason, and removes the incarnation.
-impl Not for Sighting {
+impl Not for PresenceStatus {
     type Output = Self;
 
     fn not(self) -> Self {
@@ -174,7 +174,7 @@ impl Not for Sighting {
     }
 }
 
-impl fmt::Display for Sighting {
+impl fmt::Display for PresenceStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.presence, self.reason)
     }
@@ -208,19 +208,19 @@ mod tests {
 
     #[test]
     fn the_deciding_part_gives_the_reason() {
-        let there = Sighting::new(Present, "webs are installed").incarnation("1");
-        let gone = Sighting::new(Absent, "gadgets are not installed");
+        let there = PresenceStatus::new(Present, "webs are installed").incarnation("1");
+        let gone = PresenceStatus::new(Absent, "gadgets are not installed");
         assert_eq!(&*there.and(&gone).reason, "gadgets are not installed");
         assert_eq!(&*there.or(&gone).reason, "webs are installed");
-        let both = there.and(&Sighting::new(Present, "gadgets are installed").incarnation("2"));
+        let both = there.and(&PresenceStatus::new(Present, "gadgets are installed").incarnation("2"));
         assert_eq!(both.incarnation.as_deref(), Some("1+2"));
     }
 
     #[test]
     fn waits_for_an_unknown_part_that_decides() {
         let (asked, there) = (
-            Sighting::pending("not known yet"),
-            Sighting::new(Present, "there"),
+            PresenceStatus::pending("not known yet"),
+            PresenceStatus::new(Present, "there"),
         );
         assert!(asked.and(&there).is_pending && (!asked.clone()).is_pending);
         assert!(!asked.or(&there).is_pending && !asked.and(&!there).is_pending);

@@ -35,7 +35,7 @@ impl Random {
 
     /// Creates a generator with a different seed in each process, from the standard library's seed for maps.
     #[must_use]
-    pub fn by_chance() -> Self {
+    pub fn from_entropy() -> Self {
         Self::from_seed(RandomState::new().hash_one(0_u8))
     }
 

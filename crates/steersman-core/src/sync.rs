@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_stays_usable_after_a_panic() {
+    fn a_lock_is_usable_after_a_panic() {
         let (mutex, lock) = (Mutex::new(1), RwLock::new(2));
         thread::scope(|scope| {
             let panics = scope.spawn(|| {

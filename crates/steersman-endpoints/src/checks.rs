@@ -57,7 +57,7 @@ struct Entry {
 /// use steersman_endpoints::{CheckError, Checks, Routes};
 ///
 /// let ready = Checks::new();
-/// ready.add("database", || async { ping_database().await })?.forever();
+/// ready.add("database", || async { ping_database().await })?.detach();
 /// let caches = ready.add_sync("caches", || Err(CheckError::waiting_for(["pods/v1"])))?;
 /// drop(caches); // Removes the check.
 ///

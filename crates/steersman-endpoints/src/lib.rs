@@ -23,7 +23,7 @@
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 //! let ready = Checks::new();
-//! ready.add_sync("database", || Ok::<(), std::io::Error>(()))?.forever();
+//! ready.add_sync("database", || Ok::<(), std::io::Error>(()))?.detach();
 //!
 //! let echo = HttpHandler::new(|request| async move {
 //!     if request.method() != Method::POST {

@@ -4,7 +4,7 @@
 use std::fmt;
 
 /// Keeps a health check or metrics registered. Dropping it removes them.
-#[must_use = "dropping the guard removes what was registered; call `.forever()` to keep it"]
+#[must_use = "dropping the guard removes what was registered; call `.detach()` to keep it"]
 pub struct RegistrationGuard(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl RegistrationGuard {
@@ -14,7 +14,7 @@ impl RegistrationGuard {
     }
 
     /// Keeps the registration for the lifetime of the registry.
-    pub fn forever(mut self) {
+    pub fn detach(mut self) {
         self.0 = None;
     }
 }

@@ -127,7 +127,7 @@ mod tests {
 
     // R109
     #[test]
-    fn guarantee_2_a_parent_tracks_what_its_last_reconcile_named() {
+    fn guarantee_2_a_parent_tracks_the_objects_of_its_last_reconcile() {
         let tracker = Tracker::default();
         let maps = Resource::new("", "v1", "ConfigMap", "configmaps");
         let key = |name: &str| ObjectKey::new("web", name);

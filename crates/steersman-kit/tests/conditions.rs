@@ -213,7 +213,7 @@ fn guarantee_5_conditions_of_other_controllers_stay_as_they_are() {
 }
 
 #[test]
-fn guarantee_6_what_is_set_is_valid_for_metav1() {
+fn guarantee_6_conditions_are_valid_for_metav1() {
     let mut conditions = Conditions::<Cond>::default();
     conditions.set_true(Cond::Registered, at(1, 0));
     conditions.set_false(Cond::Available, "404 not found!", &"ä".repeat(40_000), at(1, 0));

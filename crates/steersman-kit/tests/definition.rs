@@ -167,7 +167,7 @@ async fn conditions_of_two_controllers_do_not_touch_each_other(fixture: Fixture)
 }
 
 #[steersman_testing::test]
-async fn the_schema_rejects_what_metav1_does_not_allow(fixture: Fixture) {
+async fn the_schema_rejects_conditions_that_metav1_rejects(fixture: Fixture) {
     let gadgets = gadget(&fixture, "broken").await;
     let valid = json!({
         "type": "Available", "status": "True", "reason": "Ok", "message": "",

@@ -228,7 +228,7 @@ fn the_correct_program_compiles() {
 }
 
 #[test]
-fn the_first_error_of_a_mistake_says_what_to_do() {
+fn the_first_error_of_a_mistake_names_the_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let threads = thread::available_parallelism().map_or(1, usize::from);

@@ -20,9 +20,10 @@ pub(crate) struct InFlight;
 pub(crate) enum Place {
     /// Not waiting: the key is only in flight, or only remembered because it failed.
     Idle,
-    /// In its lane.
+    /// In the lane of its priority and group.
     Ready,
-    /// Its turn was reached while it was in flight. It returns to the front of its lane when the flight ends.
+    /// Added again while in flight, and due before its worker finished. It returns to the front of its priority and group
+    /// when the worker is done.
     Passed,
     /// Among the timers.
     Delayed,

@@ -61,7 +61,7 @@ impl Backoff {
             base: Duration::from_millis(5),
             max: Duration::from_secs(1000),
             jitter: 0.1,
-            random: Random::by_chance(),
+            random: Random::from_entropy(),
         }
     }
 

@@ -106,7 +106,7 @@ pub(crate) struct Taken<K> {
 pub(crate) enum Polled<K> {
     Taken(Taken<K>),
     Over,
-    /// No key yet; the keeper of the timer has to sleep until this time.
+    /// No key is ready. `Some` for the one waiting worker that also runs the timer of the queue: wake at this time.
     Wait(Option<MonotonicTime>),
 }
 

@@ -39,7 +39,7 @@ fn guarantee_2_a_hundred_adds_in_flight_give_one_more_run() {
 
 // R156
 #[test]
-fn guarantee_2_a_key_added_in_flight_goes_before_those_added_later() {
+fn guarantee_2_a_key_added_in_flight_precedes_keys_added_later() {
     let (queue, _) = queue();
     queue.add("key");
     let item = take(&queue);
@@ -110,7 +110,7 @@ fn a_withdrawn_key_takes_its_failures_and_priority_to_another_queue() {
 
 // D11
 #[test]
-fn a_withdrawn_key_stays_if_it_was_added_in_flight_and_not_purged() {
+fn a_withdrawn_key_is_kept_if_it_was_added_in_flight_and_not_purged() {
     let (queue, clock) = queue();
     queue.add("key");
     take(&queue).finish(Outcome::retry("broken"));

@@ -162,7 +162,7 @@ impl Metrics for Counts {
 }
 
 #[test]
-fn metrics_count_as_client_go_does() {
+fn metrics_count_like_client_go() {
     let counts = Arc::new(Counts::default());
     let (queue, clock) = queue_with(Options::new().named("web").metrics(counts.clone()));
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

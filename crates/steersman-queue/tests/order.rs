@@ -58,7 +58,7 @@ fn guarantee_3_the_higher_priority_wins_and_is_never_lowered() {
 }
 
 #[test]
-fn guarantee_3_a_raised_key_goes_to_the_end_of_its_new_priority() {
+fn guarantee_3_a_raised_key_moves_to_the_end_of_its_new_priority() {
     let (queue, _) = queue();
     queue.add("raised");
     queue.add("stays");
@@ -68,7 +68,7 @@ fn guarantee_3_a_raised_key_goes_to_the_end_of_its_new_priority() {
 }
 
 #[test]
-fn guarantee_5_higher_priorities_go_first() {
+fn guarantee_5_higher_priorities_are_taken_first() {
     let (queue, _) = queue();
     queue.add_with("low", Add::new().priority(-100));
     queue.add("normal");
@@ -78,7 +78,7 @@ fn guarantee_5_higher_priorities_go_first() {
 }
 
 #[test]
-fn guarantee_5_a_key_whose_delay_ends_goes_before_lower_priorities() {
+fn guarantee_5_a_key_whose_delay_ends_precedes_lower_priorities() {
     let (queue, clock) = queue();
     queue.add_with("delayed", Add::new().priority(1).after(seconds(1)));
     queue.add("low");

@@ -287,13 +287,13 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
 
     /// Keeps the caches and the queue of standby replicas filled, so that the controller works at once after failover.
     pub fn warm(mut self) -> Self {
-        self.options = self.options.run_policy(RunPolicy::WarmUp);
+        self.options = self.options.run_policy(RunPolicy::Warm);
         self
     }
 
     /// Runs the controller in every replica, leader or standby.
     pub fn without_leadership(mut self) -> Self {
-        self.options = self.options.run_policy(RunPolicy::Nothing);
+        self.options = self.options.run_policy(RunPolicy::AllReplicas);
         self
     }
 

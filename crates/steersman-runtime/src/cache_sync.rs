@@ -194,7 +194,7 @@ impl CacheSync {
         let settling = self.0.iter_mut().enumerate().map(|(number, part)| async move {
             let reason = part.settle().await;
             let (kind, cluster) = (&part.wanted.resource, &part.cluster);
-            tracing::debug!(%kind, cluster = %cluster.name(), reason, "settled");
+            tracing::debug!(%kind, cluster = %cluster.name(), reason, "cache sync finished");
             let unfilled = reason.map(|reason| NotSynced {
                 kind: kind.clone(),
                 cluster: cluster.clone(),
@@ -247,12 +247,12 @@ impl Part {
 
     async fn settle_in_cluster(&mut self) -> Option<String> {
         for presence in &mut self.presences {
-            let sighting = presence.when(|sighting| !sighting.is_pending).await;
-            if sighting.is_absent() {
+            let presence_status = presence.when(|presence_status| !presence_status.is_pending).await;
+            if presence_status.is_absent() {
                 return None;
             }
-            if !sighting.is_present() {
-                return Some(sighting.reason.to_string());
+            if !presence_status.is_present() {
+                return Some(presence_status.reason.to_string());
             }
         }
         let informer = self

@@ -54,7 +54,7 @@ impl CachedReads {
         Self {
             controller: Arc::clone(&plan.name),
             default_cluster: plan.home.clone(),
-            is_warm: plan.options.needed() == RunPolicy::WarmUp,
+            is_warm: plan.options.needed() == RunPolicy::Warm,
             watched: watched.collect(),
             clients: Mutex::default(),
             changed: Arc::default(),
@@ -202,7 +202,7 @@ impl CachedReads {
         let is_counted = |one: &Opened| !one.is_declared && one.cluster == *self.default_cluster.name();
         let undeclared = opened.iter().zip(known).filter(|(one, _)| is_counted(one));
         let reasons = undeclared.filter_map(|(one, known)| {
-            let trouble = known.trouble.as_ref()?;
+            let trouble = known.error.as_ref()?;
             Some(format!("{}: {trouble}", one.informer.resource()))
         });
         let reasons: Vec<String> = reasons.collect();
@@ -252,7 +252,7 @@ struct Opened {
 #[derive(PartialEq, Eq)]
 struct Readability {
     is_readable: bool,
-    trouble: Option<Arc<WatchError>>,
+    error: Option<Arc<WatchError>>,
 }
 
 impl Readability {
@@ -260,7 +260,7 @@ impl Readability {
         Self {
             is_readable: health.synced && !health.absent,
             // For a reader, a kind that is not installed is an answer, not a failure.
-            trouble: health.trouble.clone().filter(|_| !health.absent),
+            error: health.error.clone().filter(|_| !health.absent),
         }
     }
 }

@@ -12,7 +12,7 @@
 //! 5. Leadership, warm-up and shutdown reach the inner runnable as if there were no condition.
 //! 6. While the condition does not hold, the status is dormant, which counts as ready.
 //! 7. A condition that is unknown from the start keeps the runnable waiting. If it depends only on non-default clusters, the
-//!    status is impaired after the limit of the wait for caches, which counts as ready.
+//!    status is partially degraded after the limit of the wait for caches, which counts as ready.
 //! 8. An error of the inner runnable after its condition stopped it is logged, and everything else continues.
 
 use std::{
@@ -24,7 +24,7 @@ use std::{
 
 use futures::StreamExt;
 use steersman_cluster::ClusterName;
-use steersman_core::{Mutex, Presence, Sighting, error_chain};
+use steersman_core::{Mutex, Presence, PresenceStatus, error_chain};
 
 use crate::{
     BoxError, BoxRunnable, CacheRequirement, RunCondition, RunContext, RunPolicy, Runnable, RunnableStatus,
@@ -32,7 +32,7 @@ use crate::{
 };
 
 /// Default shutdown timeout of a runnable that its condition stops.
-pub(crate) const GRACE: Duration = Duration::from_secs(10);
+pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A runnable that runs only while a condition holds. Conditions nest.
 ///
@@ -54,7 +54,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(10);
 pub struct Conditional {
     inner: BoxRunnable,
     condition: RunCondition,
-    grace: Duration,
+    shutdown_timeout: Duration,
     /// Incarnation that the inner runnable still has state of.
     last: Arc<Mutex<Option<Incarnation>>>,
 }
@@ -85,26 +85,26 @@ impl Conditional {
         Self {
             inner: BoxRunnable::new(runnable),
             condition,
-            grace: GRACE,
+            shutdown_timeout: SHUTDOWN_TIMEOUT,
             last: Arc::default(),
         }
     }
 
     /// Shutdown timeout of the inner runnable when the condition no longer holds. Default: 10 s.
     #[must_use]
-    pub fn shutdown_timeout(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+    pub fn shutdown_timeout(mut self, limit: Duration) -> Self {
+        self.shutdown_timeout = limit;
         self
     }
 
-    fn start(&self, cx: &RunContext, sighting: &Sighting) -> Running<'_> {
+    fn start(&self, cx: &RunContext, presence_status: &PresenceStatus) -> Running<'_> {
         let (stop, child) = cx.child();
-        cx.begins_because(&sighting.reason);
-        *self.last() = Some(sighting.incarnation.clone());
+        cx.begins_because(&presence_status.reason);
+        *self.last() = Some(presence_status.incarnation.clone());
         Running {
             future: Box::pin(run_synced(&self.inner, child, cx.clock().now() + cx.fill_limit())),
             stop,
-            incarnation: sighting.incarnation.clone(),
+            incarnation: presence_status.incarnation.clone(),
         }
     }
 
@@ -118,7 +118,7 @@ impl Conditional {
             };
         }
         let names: Vec<&str> = clusters.iter().map(ClusterName::as_str).collect();
-        RunnableStatus::Impaired {
+        RunnableStatus::PartiallyDegraded {
             reason: format!("{reason} (cluster {})", names.join(", ")),
         }
     }
@@ -128,21 +128,21 @@ impl Conditional {
     }
 
     /// Stops the inner runnable if it runs, and drops its state.
-    async fn halt(&self, phase: Phase<'_>, cx: &RunContext, sighting: &Sighting) {
+    async fn halt(&self, phase: Phase<'_>, cx: &RunContext, presence_status: &PresenceStatus) {
         let Phase::Running(running) = phase else {
             return;
         };
         let name = self.inner.name();
-        tracing::debug!(name, reason = %sighting.reason, "stopping: its condition changed");
-        let deadline = cx.clock().now() + self.grace;
+        tracing::debug!(name, reason = %presence_status.reason, "stopping runnable: its condition changed");
+        let deadline = cx.clock().now() + self.shutdown_timeout;
         running.stop.stop_by(deadline);
         tokio::select! {
             biased;
             result = running.future => if let Err(error) = result {
-                tracing::warn!(name, error = %error_chain(&*error), "failed while its condition stopped it");
+                tracing::warn!(name, error = %error_chain(&*error), "runnable failed while stopping");
             },
             () = cx.clock().sleep_until(deadline) => {
-                tracing::warn!(name, grace = ?self.grace, "did not end within its shutdown timeout; cancelling it");
+                tracing::warn!(name, shutdown_timeout = ?self.shutdown_timeout, "runnable did not end within its shutdown timeout; cancelling it");
             }
         }
         self.forget_last();
@@ -184,7 +184,7 @@ impl Runnable for Conditional {
     }
 
     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
-        let mut sightings = self.condition.watch(cx.clock());
+        let mut presence_statuses = self.condition.watch(cx.clock());
         let (mut phase, mut is_known) = (Phase::Resting, false);
         // State left from an earlier run belongs to the incarnation of that run.
         let mut before = self.last().clone();
@@ -206,7 +206,7 @@ impl Runnable for Conditional {
                 (result, incarnation) = phase.ended() => {
                     phase = Phase::Done { incarnation };
                     result?;
-                    tracing::info!(name = self.inner.name(), "ended by itself; it runs again when its condition changes to true");
+                    tracing::info!(name = self.inner.name(), "runnable ended by itself; it runs again when its condition changes to true");
                     cx.ready();
                 }
                 () = &mut late, if !is_known && !is_late => {
@@ -214,29 +214,29 @@ impl Runnable for Conditional {
                     cx.set_status(self.undetermined(&cx, &reason, is_late));
                     cx.settle();
                 }
-                Some(sighting) = sightings.next() => {
-                    is_known |= sighting.presence != Presence::Unknown;
-                    match sighting.presence {
-                        Presence::Present if phase.is_of(&sighting) => {}
+                Some(presence_status) = presence_statuses.next() => {
+                    is_known |= presence_status.presence != Presence::Unknown;
+                    match presence_status.presence {
+                        Presence::Present if phase.is_of(&presence_status) => {}
                         Presence::Present => {
                             let former = std::mem::replace(&mut phase, Phase::Resting);
-                            self.halt(former, &cx, &sighting).await;
-                            if before.take().is_some_and(|before| before != sighting.incarnation) {
+                            self.halt(former, &cx, &presence_status).await;
+                            if before.take().is_some_and(|before| before != presence_status.incarnation) {
                                 self.forget_last();
                             }
-                            phase = Phase::Running(self.start(&cx, &sighting));
+                            phase = Phase::Running(self.start(&cx, &presence_status));
                         }
                         Presence::Absent => {
                             if before.take().is_some() {
                                 self.forget_last();
                             }
                             let former = std::mem::replace(&mut phase, Phase::Resting);
-                            self.halt(former, &cx, &sighting).await;
-                            cx.set_status(RunnableStatus::Dormant { reason: sighting.reason.to_string() });
+                            self.halt(former, &cx, &presence_status).await;
+                            cx.set_status(RunnableStatus::Dormant { reason: presence_status.reason.to_string() });
                         }
                         Presence::Unknown if is_known => {}
                         Presence::Unknown => {
-                            reason = sighting.reason;
+                            reason = presence_status.reason;
                             cx.set_status(self.undetermined(&cx, &reason, is_late));
                         }
                     }
@@ -248,11 +248,11 @@ impl Runnable for Conditional {
 
 impl Phase<'_> {
     /// Returns true if the phase began because of this state.
-    fn is_of(&self, sighting: &Sighting) -> bool {
+    fn is_of(&self, presence_status: &PresenceStatus) -> bool {
         match self {
             Self::Resting => false,
             Self::Running(Running { incarnation, .. }) | Self::Done { incarnation } => {
-                *incarnation == sighting.incarnation
+                *incarnation == presence_status.incarnation
             }
         }
     }

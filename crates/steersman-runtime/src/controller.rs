@@ -45,14 +45,14 @@ pub struct Controller<R: RequestKey = Request>(pub(crate) Arc<Plan<R>>);
 #[non_exhaustive]
 pub enum ControllerError {
     /// The controller is already running.
-    #[error("controller `{controller}` runs already: stop that run first")]
+    #[error("controller `{controller}` is already running: stop that run first")]
     AlreadyRunning {
         /// The controller.
         controller: String,
     },
     /// The server does not have a kind that the controller watches.
     #[error(
-        "controller `{controller}` watches {kind}, which the server does not have: install it, or say `.when_installed()` \
+        "controller `{controller}` watches {kind}, which the server does not have: install it, or call `.when_installed()` \
          to run the controller only while it is there"
     )]
     Absent {
@@ -62,7 +62,7 @@ pub enum ControllerError {
         kind: String,
     },
     /// A source failed, and the controller is strict.
-    #[error("controller `{controller}` cannot begin: {reason}")]
+    #[error("controller `{controller}` cannot start: {reason}")]
     Source {
         /// The controller.
         controller: String,

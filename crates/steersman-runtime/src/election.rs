@@ -132,7 +132,7 @@ pub enum ElectionError {
     NoName,
     /// The namespace of the lease is unknown.
     #[error(
-        "it is not known in which namespace the lease `{lease}` is: run in a Pod, or say it with `Election::namespace`"
+        "it is not known in which namespace the lease `{lease}` is: run in a Pod, or set it with `Election::namespace`"
     )]
     NoNamespace {
         /// The lease.
@@ -143,7 +143,7 @@ pub enum ElectionError {
     },
     /// The manager has no cluster for the lease.
     #[error(
-        "there is no cluster for the lease `{lease}`: give the manager one, or say it with `Election::on`"
+        "there is no cluster for the lease `{lease}`: give the manager one, or set it with `Election::on`"
     )]
     NoCluster {
         /// The lease.
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_do_not_go_together_are_refused_with_the_reason() {
+    fn inconsistent_times_are_rejected_with_the_reason() {
         assert_eq!(timing(15_000, 10_000, 2_000), Ok(()));
         assert_eq!(timing(1_000, 700, 200), Ok(()));
         for (times, reason) in [

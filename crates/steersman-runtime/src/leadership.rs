@@ -57,7 +57,7 @@ struct Granted {
     ended: u64,
 }
 
-/// Parts of a term.
+/// The state that every holder of the current term shares: the fence of its writes and its stop signal.
 #[derive(Clone, Debug)]
 struct Grant {
     fence: Fence,

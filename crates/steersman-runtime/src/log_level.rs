@@ -99,7 +99,7 @@ impl Runnable for LogLevel {
     }
 
     fn run_policy(&self) -> RunPolicy {
-        RunPolicy::Nothing
+        RunPolicy::AllReplicas
     }
 
     fn clusters(&self) -> Vec<ClusterName> {

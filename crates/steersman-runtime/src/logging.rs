@@ -99,7 +99,7 @@ pub enum LoggingError {
 pub enum FilterError {
     /// The filter is invalid.
     #[error(
-        "`{filter}` is no log filter: write a level such as `debug`, or `target=level`, with commas between several"
+        "`{filter}` is not a valid log filter: write a level such as `debug`, or `target=level`, with commas between several"
     )]
     Invalid {
         /// The filter.

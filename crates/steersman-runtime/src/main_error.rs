@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_shown_with_all_causes_in_one_line() {
+    fn the_error_is_shown_with_all_causes_in_one_line() {
         let source: BoxError = "the disk is full".into();
         let failed = crate::RunError::Runnable {
             name: "web".to_owned(),

@@ -2,7 +2,7 @@
 //! The manager: starts everything in a controller process in order, and stops it in order.
 //!
 //! # Guarantees
-//! 1. Start order: HTTP endpoints, runnables that need [no caches](RunPolicy::NoCaches) such as webhooks, caches of all
+//! 1. Start order: HTTP endpoints, runnables that need [no caches](RunPolicy::BeforeCaches) such as webhooks, caches of all
 //!    clusters (together), runnables that need no leadership, runnables that warm up, then runnables that need leadership.
 //!    Stop order: runnables that need leadership or warm up, runnables that need none, caches, runnables that need no
 //!    caches, HTTP, under one deadline. Each phase gets its stop request when the phases before it have ended.
@@ -33,9 +33,11 @@ mod barrier;
 mod builder;
 mod clusters;
 mod collect;
+mod endpoints;
 mod last_events;
 mod leading;
 mod own_lease;
+mod readyz;
 mod run;
 mod stuck;
 mod warmth;
@@ -58,8 +60,9 @@ use steersman_endpoints::{CheckError, Checks, DuplicateCheck, MetricsRegistry, R
 use tokio::sync::watch;
 
 pub use self::{
-    builder::{Addresses, BuildError, ManagerBuilder},
+    builder::{BuildError, ManagerBuilder},
     clusters::RemoveError,
+    endpoints::Addresses,
 };
 
 use self::own_lease::{Leads, OwnLease};
@@ -79,13 +82,13 @@ pub(crate) struct Inner {
     field_manager: Option<Arc<str>>,
     controllers: Options,
     disabled: BTreeSet<String>,
-    grace: Duration,
+    shutdown_timeout: Duration,
     barrier: Duration,
     awaited: barrier::Awaited,
     healthz: Checks,
     readyz: Checks,
     metrics: MetricsRegistry,
-    endpoints: builder::Endpoints,
+    endpoints: endpoints::Endpoints,
     /// Always leading without an election. `None` if each runnable has its own lease.
     leadership: watch::Sender<Option<Leadership>>,
     election: Option<builder::Contested>,
@@ -124,7 +127,7 @@ enum State {
 #[non_exhaustive]
 pub enum RunError {
     /// The manager is already running.
-    #[error("the manager runs already")]
+    #[error("the manager is already running")]
     AlreadyRunning,
     /// A runnable ended with an error.
     #[error("`{name}` failed")]
@@ -136,10 +139,10 @@ pub enum RunError {
         source: BoxError,
     },
     /// Some runnables did not end within the shutdown timeout.
-    #[error("did not end within the grace period of {grace:?}: {}", names.join(", "))]
+    #[error("did not end within the shutdown timeout of {shutdown_timeout:?}: {}", names.join(", "))]
     Unfinished {
         /// The shutdown timeout.
-        grace: Duration,
+        shutdown_timeout: Duration,
         /// Names of the runnables that did not end.
         names: Vec<String>,
         /// The error that ended the run, if there was one.
@@ -224,14 +227,15 @@ impl Manager {
         self.0.endpoints.addresses()
     }
 
-    /// Runs until SIGTERM or SIGINT, or until something fails. The first signal starts the shutdown. A second signal exits
-    /// at once. After a failure, the first signal during shutdown does not exit.
+    /// Runs until SIGTERM or SIGINT, or until a runnable, an HTTP endpoint or the election fails. The first signal starts the
+    /// shutdown. A second signal exits at once. After a failure, the first signal during shutdown does not exit.
     ///
     /// [Signals](crate::Signals) can be installed once in a process. To run again after this run, install them yourself and
     /// pass a future that waits for them to [`run_until`](Self::run_until) each time.
     ///
     /// # Errors
-    /// When something fails or does not end in time, or when signal handlers were already installed in this process.
+    /// When one of them fails, or does not end within the shutdown timeout, or when signal handlers were already installed in
+    /// this process.
     ///
     /// # Cancel safety
     /// Dropping the future cancels everything.
@@ -246,10 +250,10 @@ impl Manager {
         .await
     }
 
-    /// Runs until `stop` completes, or something fails.
+    /// Runs until `stop` completes, or a runnable, an HTTP endpoint or the election fails.
     ///
     /// # Errors
-    /// When something fails, or does not end in time.
+    /// When one of them fails, or does not end within the shutdown timeout.
     ///
     /// # Cancel safety
     /// Dropping the future cancels everything.
@@ -298,7 +302,7 @@ impl Inner {
     /// Wraps a runnable with its own lease, if it has to have one.
     fn with_lease(&self, runnable: BoxRunnable) -> BoxRunnable {
         match &self.own_leases {
-            Some(settings) if matches!(runnable.run_policy(), RunPolicy::Leadership | RunPolicy::WarmUp) => {
+            Some(settings) if matches!(runnable.run_policy(), RunPolicy::LeaderElected | RunPolicy::Warm) => {
                 let statuses = self.runtime.statuses();
                 let own = OwnLease::new(
                     runnable,
@@ -356,7 +360,7 @@ impl Manager {
             return Err(AddError::UnknownCluster { name, cluster });
         }
         if self.0.disabled.contains(&name) {
-            tracing::info!(name, "runnable is disabled; it does not run");
+            tracing::info!(name, "skipping disabled runnable");
             registry.disabled.insert(name, runnable.clusters());
             return Ok(());
         }

@@ -39,7 +39,7 @@ pub trait ObjectReconciler<K>: Send + Sync + 'static {
     /// Error of a reconcile.
     type Error: Into<BoxError> + Send;
 
-    /// Reads the object and makes the missing changes.
+    /// Compares the object with the cluster and writes the differences.
     fn reconcile(
         &self,
         object: Arc<K>,

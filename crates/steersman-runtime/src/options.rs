@@ -158,7 +158,7 @@ impl Options {
     }
 
     pub(crate) fn needed(&self) -> RunPolicy {
-        self.needs.unwrap_or(RunPolicy::Leadership)
+        self.needs.unwrap_or(RunPolicy::LeaderElected)
     }
 
     pub(crate) fn is_strict(&self) -> bool {
@@ -190,7 +190,7 @@ mod tests {
         assert!(own.is_strict());
         assert_eq!(Options::new().worker_count(), 1);
         assert_eq!(Options::new().sync_limit(), Duration::from_secs(120));
-        assert_eq!(Options::new().needed(), RunPolicy::Leadership);
+        assert_eq!(Options::new().needed(), RunPolicy::LeaderElected);
         assert!(Options::new().recovers_panics());
     }
 }

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_that_stays_is_dropped_and_none_at_all_passes() {
+    fn an_unchanged_generation_is_dropped_and_a_missing_one_passes() {
         let predicate = generation_changed();
         assert!(!admits(
             &predicate,
@@ -187,7 +187,7 @@ mod tests {
 
     // R147
     #[test]
-    fn a_resync_is_told_from_a_change() {
+    fn a_resync_is_distinguished_from_a_change() {
         let resynced = Event::Resynced {
             object: object(&json!({})),
         };

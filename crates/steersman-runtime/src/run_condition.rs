@@ -13,7 +13,7 @@ use futures::{Stream, StreamExt, stream, stream::BoxStream};
 use serde::de::DeserializeOwned;
 use steersman_cache::Resource;
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::{Clock, ObjectKey, Presence, Sighting, error_chain};
+use steersman_core::{Clock, ObjectKey, Presence, PresenceStatus, error_chain};
 
 use self::{debounce::debounce, object::watch_object};
 use crate::{BoxError, KnownKind, cache_sync::Installed, source::INTERVAL_MIN};
@@ -44,14 +44,14 @@ pub struct RunCondition {
 }
 
 type Watching = dyn Fn(&Arc<dyn Clock>) -> Sightings + Send + Sync;
-type Sightings = BoxStream<'static, Sighting>;
+type Sightings = BoxStream<'static, PresenceStatus>;
 
 impl RunCondition {
     /// Makes a condition of a stream, which `watch` makes anew for each run. It is unknown until the first item, and keeps
     /// its last value when the stream ends.
     pub fn from_stream<S>(name: impl Into<Arc<str>>, watch: impl Fn() -> S + Send + Sync + 'static) -> Self
     where
-        S: Stream<Item = Sighting> + Send + 'static,
+        S: Stream<Item = PresenceStatus> + Send + 'static,
     {
         Self::new(name.into(), Vec::new(), move |_| watch().boxed())
     }
@@ -74,17 +74,17 @@ impl RunCondition {
                     if !is_first {
                         clock.sleep_until(clock.now() + every).await;
                     }
-                    let sighting = match check().await {
-                        Ok(holds) => Sighting::new(Presence::from(holds), format!("{name} is {holds}")),
+                    let presence_status = match check().await {
+                        Ok(holds) => PresenceStatus::new(Presence::from(holds), format!("{name} is {holds}")),
                         Err(error) => {
                             let error = error.into();
-                            Sighting::new(
+                            PresenceStatus::new(
                                 Presence::Unknown,
                                 format!("{name} is unknown: {}", error_chain(&*error)),
                             )
                         }
                     };
-                    Some((sighting, false))
+                    Some((presence_status, false))
                 }
             });
             asked.boxed()
@@ -107,14 +107,14 @@ impl RunCondition {
         let watched = Self::new(name.into(), vec![named], move |_| {
             let presence = cluster.presence(&resource, poll_every);
             let first = Some(presence.now());
-            let sightings = stream::unfold((presence, first), |(mut presence, first)| async move {
-                let sighting = match first {
+            let presence_statuses = stream::unfold((presence, first), |(mut presence, first)| async move {
+                let presence_status = match first {
                     Some(first) => first,
                     None => presence.changed().await,
                 };
-                Some((sighting, (presence, None)))
+                Some((presence_status, (presence, None)))
             });
-            sightings.boxed()
+            presence_statuses.boxed()
         });
         Self {
             kinds: Some(vec![kind]),
@@ -168,14 +168,14 @@ impl RunCondition {
         let kinds = self.kinds.clone().zip(other.kinds.clone());
         Self {
             kinds: kinds.map(|(one, other)| [one, other].concat()),
-            ..self.combine(other, "and", Sighting::and)
+            ..self.combine(other, "and", PresenceStatus::and)
         }
     }
 
     /// Holds while at least one of them holds.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        self.combine(other, "or", Sighting::or)
+        self.combine(other, "or", PresenceStatus::or)
     }
 
     /// Delays each change until it has lasted this long. The first answer counts at once; an unknown state at the start is
@@ -211,11 +211,16 @@ impl RunCondition {
 
     /// Watches the condition for one run.
     #[must_use]
-    pub fn watch(&self, clock: &Arc<dyn Clock>) -> BoxStream<'static, Sighting> {
+    pub fn watch(&self, clock: &Arc<dyn Clock>) -> BoxStream<'static, PresenceStatus> {
         (self.watch)(clock).fuse().boxed()
     }
 
-    fn combine(self, other: Self, word: &str, combine: fn(&Sighting, &Sighting) -> Sighting) -> Self {
+    fn combine(
+        self,
+        other: Self,
+        word: &str,
+        combine: fn(&PresenceStatus, &PresenceStatus) -> PresenceStatus,
+    ) -> Self {
         let name = format!("({} {word} {})", self.name, other.name);
         let clusters = self.clusters.iter().chain(&other.clusters).cloned().collect();
         Self::new(name.into(), clusters, move |clock| {
@@ -231,31 +236,35 @@ impl std::ops::Not for RunCondition {
     fn not(self) -> Self {
         let name = format!("not {}", self.name);
         Self::new(name.into(), self.clusters.clone(), move |clock| {
-            self.watch(clock).map(|sighting| !sighting).boxed()
+            self.watch(clock).map(|presence_status| !presence_status).boxed()
         })
     }
 }
 
 impl fmt::Debug for RunCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Condition").field(&self.name).finish()
+        f.debug_tuple("RunCondition").field(&self.name).finish()
     }
 }
 
-fn unknown() -> Sighting {
-    Sighting::pending("not evaluated yet")
+fn unknown() -> PresenceStatus {
+    PresenceStatus::pending("not evaluated yet")
 }
 
 /// Combines two streams. A stream that ends keeps its last value.
-fn either(one: Sightings, other: Sightings, combine: fn(&Sighting, &Sighting) -> Sighting) -> Sightings {
+fn either(
+    one: Sightings,
+    other: Sightings,
+    combine: fn(&PresenceStatus, &PresenceStatus) -> PresenceStatus,
+) -> Sightings {
     let tagged = stream::select(
-        one.map(|sighting| (0, sighting)),
-        other.map(|sighting| (1, sighting)),
+        one.map(|presence_status| (0, presence_status)),
+        other.map(|presence_status| (1, presence_status)),
     );
     let mut last = [unknown(), unknown()];
     tagged
-        .map(move |(index, sighting)| {
-            last[index] = sighting;
+        .map(move |(index, presence_status)| {
+            last[index] = presence_status;
             combine(&last[0], &last[1])
         })
         .boxed()
@@ -278,7 +287,7 @@ mod tests {
             stream::unfold(receiver, |mut receiver| async move {
                 receiver.changed().await.ok()?;
                 let presence = *receiver.borrow_and_update();
-                Some((Sighting::new(presence, "reported"), receiver))
+                Some((PresenceStatus::new(presence, "reported"), receiver))
             })
         });
         (sender, condition)
@@ -290,10 +299,10 @@ mod tests {
     }
 
     /// Returns the last item that the stream has now.
-    pub(super) fn newest(sightings: &mut Sightings) -> Option<Presence> {
+    pub(super) fn newest(presence_statuses: &mut Sightings) -> Option<Presence> {
         let mut last = None;
-        while let Some(Some(sighting)) = sightings.next().now_or_never() {
-            last = Some(sighting.presence);
+        while let Some(Some(presence_status)) = presence_statuses.next().now_or_never() {
+            last = Some(presence_status.presence);
         }
         last
     }
@@ -325,11 +334,11 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_has_ended_is_not_asked_again() {
+    fn a_stream_that_has_ended_is_not_polled_again() {
         let (_, clock) = clock();
         let once = RunCondition::from_stream("once", || {
             stream::unfold(true, |is_first| async move {
-                is_first.then(|| (Sighting::new(Present, "reported"), false))
+                is_first.then(|| (PresenceStatus::new(Present, "reported"), false))
             })
         });
         let mut watched = once.watch(&clock);
@@ -355,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_fails_is_unknown_and_asked_again() {
+    fn a_check_that_fails_is_unknown_and_repeated() {
         let (time, clock) = clock();
         let answers = Arc::new(std::sync::Mutex::new(vec![Ok(false), Err("broken"), Ok(true)]));
         let condition = RunCondition::poll("flag", Duration::from_secs(1), move || {

@@ -153,7 +153,7 @@ impl RunContext {
         clusters: impl IntoIterator<Item = Cluster>,
     ) -> Result<(StopHandle, Self), DuplicateCluster> {
         let clock = Arc::new(TokioClock::new());
-        let runtime = RuntimeContext::new(clock, Arc::new(Random::by_chance()), Spawner::current());
+        let runtime = RuntimeContext::new(clock, Arc::new(Random::from_entropy()), Spawner::current());
         for cluster in clusters {
             runtime.clusters.insert(cluster)?;
         }

@@ -36,7 +36,7 @@ pub trait Runnable: Send + Sync + 'static {
 
     /// Selects when it runs. Default: while this replica leads.
     fn run_policy(&self) -> RunPolicy {
-        RunPolicy::Leadership
+        RunPolicy::LeaderElected
     }
 
     /// Caches that have to be in sync before it starts and are kept while it runs. A manager waits for the caches of all
@@ -69,15 +69,15 @@ pub trait Runnable: Send + Sync + 'static {
 pub enum RunPolicy {
     /// In every replica, from before caches sync until after they end. For servers that the API server needs in order to
     /// answer, such as a conversion webhook. Caches wait until its first `await` that is pending: by then it should listen.
-    NoCaches,
+    BeforeCaches,
     /// In every replica, all the time, once caches are in sync.
-    Nothing,
+    AllReplicas,
     /// While this replica leads. It is stopped when leadership ends, and run again when leadership begins again. Its writes
     /// should be fenced; see [`RunContext::fenced`].
-    Leadership,
+    LeaderElected,
     /// In every replica: it fills caches and queues, reports that it is [ready](RunContext::ready), and acts only while it
     /// holds a [term](RunContext::leadership).
-    WarmUp,
+    Warm,
 }
 
 /// A runnable with its type erased. Clones refer to the same runnable.
@@ -176,7 +176,7 @@ impl Runnable for Cluster {
     }
 
     fn run_policy(&self) -> RunPolicy {
-        RunPolicy::Nothing
+        RunPolicy::AllReplicas
     }
 
     fn as_cluster(&self) -> Option<&Cluster> {
@@ -199,7 +199,7 @@ pub struct RunFn<F> {
 }
 
 /// Makes a runnable of an async function. It runs while this replica leads unless set otherwise. It is ready from its
-/// start, unless it [warms up](RunPolicy::WarmUp).
+/// start, unless it [warms up](RunPolicy::Warm).
 ///
 /// ```
 /// use steersman_runtime::{BoxError, RunPolicy, RunContext, run_fn};
@@ -208,7 +208,7 @@ pub struct RunFn<F> {
 ///     cx.stop().requested().await;
 ///     Ok(())
 /// });
-/// # let _ = sweeper.with_policy(RunPolicy::Nothing);
+/// # let _ = sweeper.with_policy(RunPolicy::AllReplicas);
 /// ```
 pub fn run_fn<F, Fut>(name: impl Into<String>, function: F) -> RunFn<F>
 where
@@ -217,7 +217,7 @@ where
 {
     RunFn {
         name: name.into(),
-        needs: RunPolicy::Leadership,
+        needs: RunPolicy::LeaderElected,
         function,
     }
 }
@@ -246,7 +246,7 @@ where
 
     fn run(&self, cx: RunContext) -> impl Future<Output = Result<(), BoxError>> + Send {
         // A function is ready when it runs. With warm-up, it reports readiness itself.
-        if self.needs != RunPolicy::WarmUp {
+        if self.needs != RunPolicy::Warm {
             cx.ready();
         }
         (self.function)(cx)

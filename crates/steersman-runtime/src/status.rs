@@ -32,7 +32,7 @@ pub enum RunnableStatus {
     Ready,
     /// The runnable works, but some non-default clusters fail. It continues with the default cluster and with the
     /// clusters that do not fail.
-    Impaired {
+    PartiallyDegraded {
         /// The clusters that fail, with the errors.
         reason: String,
     },
@@ -53,7 +53,10 @@ impl RunnableStatus {
     /// Returns true if a replica with this status can take traffic and leadership.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        matches!(self, Self::Ready | Self::Dormant { .. } | Self::Impaired { .. })
+        matches!(
+            self,
+            Self::Ready | Self::Dormant { .. } | Self::PartiallyDegraded { .. }
+        )
     }
 }
 
@@ -63,7 +66,7 @@ impl fmt::Display for RunnableStatus {
             Self::Waiting { on } => write!(f, "waiting for {}", on.join(", ")),
             Self::Dormant { reason } => write!(f, "dormant: {reason}"),
             Self::Ready => f.write_str("ready"),
-            Self::Impaired { reason } => write!(f, "impaired: {reason}"),
+            Self::PartiallyDegraded { reason } => write!(f, "partially degraded: {reason}"),
             Self::Degraded { reason } => write!(f, "degraded: {reason}"),
         }
     }

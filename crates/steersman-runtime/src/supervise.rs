@@ -153,7 +153,7 @@ impl Supervisor {
         let (called, before) = (name.clone(), self.leaving.of(|one| one.name == name));
         let ending = Ending(sender);
         let needs = runnable.run_policy();
-        let warms_up = needs == RunPolicy::WarmUp;
+        let warms_up = needs == RunPolicy::Warm;
         let place = warms_up.then(|| cx.clone());
         let task = self.runtime.spawner().spawn("runnable", async move {
             // Dropped at the end, also if this task is aborted: the term when nothing of the run is left.
@@ -162,15 +162,15 @@ impl Supervisor {
                 ending.begun();
                 gone(before).await;
             }
-            tracing::debug!(name = called, "starting");
+            tracing::debug!(name = called, "starting runnable");
             let end = run(&runnable, cx.clone(), deadline, &ending, term.as_ref()).await;
             let error = match end {
-                End::Deposed => return tracing::debug!(name = called, "cancelled, because it stopped leading"),
+                End::Deposed => return tracing::debug!(name = called, "cancelled runnable: it stopped leading"),
                 End::Finished(Ok(())) => {
                     if warms_up && !own.is_requested() {
                         cx.ready();
                     }
-                    return tracing::debug!(name = called, "ended");
+                    return tracing::debug!(name = called, "runnable ended");
                 }
                 End::Finished(Err(error)) => error,
             };
@@ -178,11 +178,11 @@ impl Supervisor {
                 return report_late(&called, &error);
             }
             if term.as_ref().is_some_and(Term::is_spent) {
-                return tracing::warn!(name = called, error = %error_chain(&*error), "failed after it stopped leading");
+                return tracing::warn!(name = called, error = %error_chain(&*error), "runnable failed after it stopped leading");
             }
             if let Err(lost) = failures.try_send(Failure { name: called, error }) {
                 let failure = lost.into_inner();
-                tracing::error!(name = failure.name, error = %error_chain(&*failure.error), "failed");
+                tracing::error!(name = failure.name, error = %error_chain(&*failure.error), "runnable failed");
             }
         });
         let running = Running {
@@ -405,9 +405,9 @@ impl Drop for Ending {
 fn report_late(name: &str, error: &BoxError) {
     let text = error_chain(&**error);
     if is_cut_off(&**error) {
-        tracing::debug!(name, error = text, "ended, because it was stopped");
+        tracing::debug!(name, error = text, "runnable stopped");
     } else {
-        tracing::warn!(name, error = text, "failed while it was stopping");
+        tracing::warn!(name, error = text, "runnable failed while stopping");
     }
 }
 

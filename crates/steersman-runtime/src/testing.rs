@@ -65,7 +65,7 @@ pub use crate::{
     run_context::RuntimeContext,
 };
 
-/// A server for calls of reconcilers, one at a time.
+/// A server for table tests of a reconciler: each [`Case`] calls it once.
 #[derive(Debug)]
 pub struct Stand {
     cluster: Cluster,

@@ -501,14 +501,14 @@ async fn failures_after_the_first_one_are_logged(fixture: Fixture) {
         Err("this one is late".into())
     });
     manager.add(first).unwrap();
-    manager.add(second.with_policy(RunPolicy::Nothing)).unwrap();
+    manager.add(second.with_policy(RunPolicy::AllReplicas)).unwrap();
     let error = run(&manager).ended().await.unwrap_err();
     assert_eq!(error.to_string(), format!("`{}` failed", names[0]));
     assert_eq!(
-        said_of(&names[0], "failed; the run ends").await["error"],
+        said_of(&names[0], "runnable failed; ending the run").await["error"],
         "this one counts"
     );
-    let late = said_of(&names[1], "failed while it was stopping").await;
+    let late = said_of(&names[1], "runnable failed while stopping").await;
     assert_eq!(late["error"], "this one is late");
 }
 
@@ -539,15 +539,17 @@ async fn a_failure_caused_by_the_stop_is_neither_returned_nor_logged(fixture: Fi
         }
         Ok(())
     });
-    manager.add(closed.with_policy(RunPolicy::Nothing)).unwrap();
-    manager.add(cancelled.with_policy(RunPolicy::Nothing)).unwrap();
+    manager.add(closed.with_policy(RunPolicy::AllReplicas)).unwrap();
+    manager
+        .add(cancelled.with_policy(RunPolicy::AllReplicas))
+        .unwrap();
     let running = run(&manager);
     for name in &names {
         stands(&manager, name, steersman_runtime::RunnableStatus::is_ready).await;
     }
     running.stop().await.unwrap();
     for name in &names {
-        let said = said_of(name, "ended, because it was stopped").await;
+        let said = said_of(name, "runnable stopped").await;
         assert_eq!(said["level"], "debug", "{said}");
         let all = LINES.get().unwrap().borrow();
         let mut loud = all
@@ -659,11 +661,11 @@ async fn an_installed_or_removed_kind_is_one_log_line_with_the_reason(fixture: F
         .iter()
         .filter(|line| line["name"] == *name && line["level"] != "debug")
         .map(|line| (line["msg"].as_str().unwrap(), line["reason"].as_str()));
-    let gone = format!("dormant: {} is not installed", widgets.resource);
+    let gone = format!("runnable dormant: {} is not installed", widgets.resource);
     let there = format!("{} is installed", widgets.resource);
     let (gone, starting) = (
         (gone.as_str(), None),
-        ("condition holds; starting", Some(there.as_str())),
+        ("run condition is true; starting runnable", Some(there.as_str())),
     );
     let said: Vec<_> = said.collect();
     assert_eq!(said, [gone, starting, gone, starting, gone]);
@@ -728,8 +730,11 @@ async fn of_two_that_fail_at_once_one_ends_the_run_and_the_other_is_in_the_log(f
         true => (&names[0], &names[1]),
         false => (&names[1], &names[0]),
     };
-    saying("failed; the run ends", |line| line["name"] == ending.as_str()).await;
-    let lost = saying("failed after the run was to end", |line| {
+    saying("runnable failed; ending the run", |line| {
+        line["name"] == ending.as_str()
+    })
+    .await;
+    let lost = saying("runnable failed during shutdown", |line| {
         line["name"] == other.as_str()
     });
     assert_eq!(lost.await["error"], "it is broken");

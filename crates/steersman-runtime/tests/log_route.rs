@@ -43,7 +43,7 @@ async fn get_returns_the_log_filter_and_put_sets_it() {
 
     let reply = put("steersman=loud".to_owned()).await;
     assert_eq!(reply.status, 400);
-    let expected = "`steersman=loud` is no log filter: write a level such as `debug`, or `target=level`, with commas between several: ";
+    let expected = "`steersman=loud` is not a valid log filter: write a level such as `debug`, or `target=level`, with commas between several: ";
     assert!(reply.body.starts_with(expected), "{}", reply.body);
     assert_eq!(put("a".repeat(5000)).await.status, 413);
     assert_eq!(put("\n".to_owned()).await.status, 400);

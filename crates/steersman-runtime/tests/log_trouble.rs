@@ -92,7 +92,7 @@ async fn a_cut_watch_a_410_a_lost_connection_and_an_html_404_are_no_warnings(fix
     log.saw("after-404", Some("1")).await;
     stands(&manager, &name, RunnableStatus::is_ready).await;
     running.stop().await.unwrap();
-    assert_eq!(visible(&name), said(&[("info", "ready")]));
+    assert_eq!(visible(&name), said(&[("info", "runnable ready")]));
 }
 
 // D33
@@ -120,14 +120,14 @@ async fn trouble_that_lasts_is_one_warning_that_names_cluster_and_replica(fixtur
         assert_eq!(line["cluster"], "near", "{line}");
         assert_eq!(line["replica"], "replica-1", "{line}");
     };
-    names_both(&said_of(&name, "ready").await);
+    names_both(&said_of(&name, "runnable ready").await);
 
     let about_maps = || Matching::any().path("/configmaps");
     let first = proxy.inject(about_maps(), Fault::answer(500));
     proxy.cut(&about_maps(), Cut::Abrupt);
     stands(&manager, &name, is_degraded).await;
     clock.advance(Duration::from_secs(5));
-    let warning = said_of(&name, "degraded").await;
+    let warning = said_of(&name, "runnable degraded").await;
     names_both(&warning);
     assert!(
         warning["reason"].as_str().unwrap().contains("configmaps/v1"),
@@ -143,7 +143,10 @@ async fn trouble_that_lasts_is_one_warning_that_names_cluster_and_replica(fixtur
     .await;
     running.stop().await.unwrap();
     drop(second);
-    assert_eq!(visible(&name), said(&[("info", "ready"), ("warn", "degraded")]));
+    assert_eq!(
+        visible(&name),
+        said(&[("info", "runnable ready"), ("warn", "runnable degraded")])
+    );
 }
 
 // D24
@@ -173,21 +176,21 @@ async fn a_standby_names_the_leader_and_a_lost_leader_is_not_ready_again(fixture
         async move { saying(message, |line| line["identity"] == *identity).await }
     };
     let (one, first, _manager) = replica("one", cluster_through(&fixture, &proxy, "default").await).await;
-    about("one", "leading").await;
-    said_of(&first, "ready").await;
+    about("one", "acquired lease; leading").await;
+    said_of(&first, "runnable ready").await;
     let (two, _, _manager) = replica("two", cluster(&fixture).await).await;
-    let standing_by = about("two", "standing by").await;
+    let standing_by = about("two", "waiting for lease").await;
     assert_eq!(standing_by["leader"], unique(&fixture, "one"));
 
     let broken = proxy.inject(Matching::any().path("/leases"), Fault::answer(500));
     about("one", "stopped leading").await;
-    about("two", "leading").await;
+    about("two", "acquired lease; leading").await;
     drop(broken);
-    let standing_by = about("one", "standing by").await;
+    let standing_by = about("one", "waiting for lease").await;
     assert_eq!(standing_by["leader"], unique(&fixture, "two"));
     one.stop().await.unwrap();
     two.stop().await.unwrap();
-    assert_eq!(visible(&first), said(&[("info", "ready")]));
+    assert_eq!(visible(&first), said(&[("info", "runnable ready")]));
 }
 
 /// Leader work that goes on when its term has ended.
@@ -216,7 +219,7 @@ async fn leader_work_that_does_not_end_after_its_lease_was_lost_is_a_warning_and
         .await
         .unwrap();
     let deaf = run_fn("deaf", goes_on_without_a_term);
-    manager.add(deaf.with_policy(RunPolicy::WarmUp)).unwrap();
+    manager.add(deaf.with_policy(RunPolicy::Warm)).unwrap();
     let running = run(&manager);
     manager.elected().await;
     let leases: Api<Lease> = Api::namespaced(fixture.client(), fixture.namespace());
@@ -225,7 +228,7 @@ async fn leader_work_that_does_not_end_after_its_lease_was_lost_is_a_warning_and
         .patch(&lease, &PatchParams::default(), &theft)
         .await
         .unwrap();
-    manager.deposed().await;
+    manager.leadership_lost().await;
     let name = format!("{}/{lease}", fixture.namespace());
     let message = "leader work is still running after the lease was lost; failing liveness";
     let mut failing = std::pin::pin!(saying(message, |line| line["lease"] == name));
@@ -237,7 +240,7 @@ async fn leader_work_that_does_not_end_after_its_lease_was_lost_is_a_warning_and
         }
     };
     assert_eq!((&line["level"], &line["terms"]), (&json!("error"), &json!(1)));
-    let warning = said_of(&format!("lease {name}"), "degraded").await;
+    let warning = said_of(&format!("lease {name}"), "runnable degraded").await;
     let reason = warning["reason"].as_str().unwrap();
     assert_eq!(warning["level"], "warn");
     assert!(
@@ -301,7 +304,7 @@ async fn only_a_change_of_the_entry_changes_the_log_filter_and_an_invalid_one_is
 
 // D9, D33
 #[steersman_testing::test]
-async fn impaired_and_degraded_are_two_states_in_the_log(fixture: Fixture) {
+async fn partially_degraded_and_degraded_are_two_states_in_the_log(fixture: Fixture) {
     logs();
     let (name, clock) = (unique(&fixture, "worsening"), TestClock::new());
     let manager = Manager::builder()
@@ -332,30 +335,30 @@ async fn impaired_and_degraded_are_two_states_in_the_log(fixture: Fixture) {
         clock.advance(lasts);
     };
     let reason = "the server answers 500".to_owned();
-    let (impaired, degraded) = (
-        RunnableStatus::Impaired {
+    let (partially_degraded, degraded) = (
+        RunnableStatus::PartiallyDegraded {
             reason: reason.clone(),
         },
         RunnableStatus::Degraded { reason },
     );
     let (long, short) = (Duration::from_secs(5), Duration::from_secs(1));
-    said_of(&name, "ready").await;
-    becomes(&impaired, long).await;
-    said_of(&name, "impaired").await;
+    said_of(&name, "runnable ready").await;
+    becomes(&partially_degraded, long).await;
+    said_of(&name, "runnable partially degraded").await;
     // Over before it is worth a warning.
     becomes(&degraded, short).await;
-    becomes(&impaired, long).await;
+    becomes(&partially_degraded, long).await;
     becomes(&degraded, long).await;
-    said_of(&name, "degraded").await;
-    becomes(&impaired, short).await;
+    said_of(&name, "runnable degraded").await;
+    becomes(&partially_degraded, short).await;
     becomes(&RunnableStatus::Ready, short).await;
     running.stop().await.unwrap();
     let expected = [
-        ("info", "ready"),
-        ("warn", "impaired"),
-        ("warn", "degraded"),
-        ("warn", "impaired"),
-        ("info", "ready"),
+        ("info", "runnable ready"),
+        ("warn", "runnable partially degraded"),
+        ("warn", "runnable degraded"),
+        ("warn", "runnable partially degraded"),
+        ("info", "runnable ready"),
     ];
     assert_eq!(visible(&name), said(&expected));
 }
@@ -406,11 +409,11 @@ async fn a_wrong_ca_is_one_warning(fixture: Fixture) {
         .add_to(&manager, Log::new())
         .unwrap();
     let running = run(&manager);
-    let warning = said_of(&name, "degraded").await;
+    let warning = said_of(&name, "runnable degraded").await;
     assert!(
         warning["reason"].as_str().unwrap().contains("certificate"),
         "{warning}"
     );
     running.stop().await.unwrap();
-    assert_eq!(visible(&name), said(&[("warn", "degraded")]));
+    assert_eq!(visible(&name), said(&[("warn", "runnable degraded")]));
 }

@@ -139,7 +139,11 @@ fn guarantee_3_a_filter_that_makes_no_sense_changes_nothing() {
     let (_dispatch, handle, _) = log(Logging::new().filter("warn"));
     let error = handle.set_filter("webs=loud").unwrap_err();
     assert!(matches!(error, FilterError::Invalid { .. }));
-    assert!(error.to_string().starts_with("`webs=loud` is no log filter: "));
+    assert!(
+        error
+            .to_string()
+            .starts_with("`webs=loud` is not a valid log filter: ")
+    );
     assert_eq!(handle.filter(), "warn");
     assert!(Logging::new().filter("webs=loud").build().is_err());
     assert!(matches!(handle.set_filter(" "), Err(FilterError::Empty)));
@@ -229,12 +233,12 @@ fn guarantee_5_a_panic_that_the_filter_drops_is_written_as_text() {
 
 // D24
 #[test]
-fn guarantee_5_panics_are_left_alone_if_the_program_says_so() {
+fn guarantee_5_the_panic_hook_can_be_disabled() {
     if env::var_os(COPY).is_some() {
         Logging::from_env().panics(false).install().unwrap();
         return panics_and_recovers();
     }
-    let text = stderr_of_a_copy("guarantee_5_panics_are_left_alone_if_the_program_says_so", "info");
+    let text = stderr_of_a_copy("guarantee_5_the_panic_hook_can_be_disabled", "info");
     assert!(is_plain_panic(&text), "{text}");
 }
 
@@ -285,7 +289,7 @@ fn guarantee_4_one_call_in_main_sets_up_the_log() {
 }
 
 #[test]
-fn a_handle_whose_log_has_ended_says_so() {
+fn a_handle_of_an_ended_log_is_an_error() {
     let (dispatch, handle, _) = log(Logging::new());
     drop(dispatch);
     assert!(matches!(handle.set_filter("debug"), Err(FilterError::Ended)));

@@ -138,7 +138,7 @@ fn guarantee_1_the_first_signal_lets_the_process_end_in_its_own_way() {
 }
 
 #[test]
-fn guarantee_1_a_signal_that_came_before_is_heard() {
+fn guarantee_1_an_earlier_signal_is_received() {
     let mut copy = Copy::start("early");
     assert_eq!(copy.hear(), "SIGTERM");
     assert_eq!(copy.exit_code(), Some(7));

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_or_failing_go_is_an_error() {
+    fn a_missing_or_failing_go_toolchain_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let build = |go: &str| build(Path::new(go), dir.path(), &dir.path().join("out"));
         let missing = build("/nowhere/go").unwrap_err();

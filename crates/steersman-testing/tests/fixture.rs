@@ -88,7 +88,7 @@ fn skips_the_real_server_with_a_visible_line_if_its_binaries_are_missing() {
 
 // D25
 #[test]
-fn fails_without_binaries_if_the_real_server_is_asked_for() {
+fn fails_without_binaries_if_the_real_server_is_required() {
     for variable in [(REQUIRE_REAL_VARIABLE, "1"), ("KUBEBUILDER_ASSETS", "/nowhere")] {
         let output = on_real_without_binaries(&[variable]);
         assert!(!output.status.success(), "{variable:?}");

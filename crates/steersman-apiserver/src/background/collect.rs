@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_7_who_waits_for_a_kind_waits_no_longer_once_it_is_gone() {
+    fn guarantee_7_a_wait_for_a_kind_ends_when_the_kind_is_removed() {
         let kind = ("example.com".to_owned(), "Widget".to_owned());
         let child = stored(&json!({"name": "b", "ownerReferences": [{"uid": "1"}]}));
         let place = (StorageId(0), Arc::from("default/b"));

@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_declared_or_not_supported() {
+    fn rejects_undeclared_and_unsupported_names() {
         for (text, issue) in [
             (
                 "foo.bar == 1",

@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guarantee_2_what_is_published_refers_to_what_is_published() {
+    fn guarantee_2_published_schemas_refer_only_to_published_schemas() {
         let mut document = Document::default();
         document.include("io.k8s.api.apps.v1.Deployment");
         let text = json!(document.schemas).to_string();

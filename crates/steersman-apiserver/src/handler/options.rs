@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_as_go_reads_them() {
+    fn durations_are_parsed_like_in_go() {
         for good in ["0", "-0", "5s", "1.5h", "1h2m3.5s", "-.5ms", "3µs", "+7ns", "5.s"] {
             assert_eq!(duration_error(good), None, "{good}");
         }

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_1_fields_are_there_as_go_writes_them() {
+    fn guarantee_1_fields_are_present_as_go_writes_them() {
         let (result, value, unknown) = round_trip(
             "io.k8s.api.core.v1.Service",
             json!({"metadata": {"labels": {}}, "spec": {"type": "", "nope": 1, "ports": null}}),

@@ -55,7 +55,7 @@ pub(super) async fn get(
     }
     match Object::from_slice(&bytes) {
         Ok(object) => Ok(Some(Arc::new(object))),
-        Err(error) => Err(WatchError::Undecodable {
+        Err(error) => Err(WatchError::InvalidResponse {
             reason: error.to_string(),
         }),
     }
@@ -111,7 +111,7 @@ async fn send(context: &InformerContext, path: &str) -> Result<Result<Response, 
         .header(header::ACCEPT, "application/json")
         .header(header::ACCEPT_ENCODING, "identity")
         .body(Body::empty())
-        .map_err(|error| WatchError::Refused {
+        .map_err(|error| WatchError::Rejected {
             code: 400,
             reason: error.to_string(),
         })?;

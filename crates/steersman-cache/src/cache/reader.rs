@@ -115,7 +115,7 @@ pub enum ReadError {
 impl ReadError {
     fn of_live(resource: Resource, source: WatchError) -> Self {
         match source {
-            WatchError::Absent => Self::Absent { resource },
+            WatchError::NotInstalled => Self::Absent { resource },
             source => Self::Live { resource, source },
         }
     }
@@ -349,7 +349,9 @@ async fn ready(informer: &Informer, namespace: &str) -> Result<(), ReadError> {
         }
     };
     match health.in_the_way() {
-        Some(reason) if **reason == WatchError::Absent => Err(ReadError::Absent { resource: resource() }),
+        Some(reason) if **reason == WatchError::NotInstalled => {
+            Err(ReadError::Absent { resource: resource() })
+        }
         Some(reason) => Err(ReadError::NotSynced {
             resource: resource(),
             reason: Arc::clone(reason),

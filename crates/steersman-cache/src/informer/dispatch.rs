@@ -336,7 +336,7 @@ impl State {
         gone
     }
 
-    /// Records the revision that one part has reached.
+    /// Records the resourceVersion that the reflector of one namespace has reached.
     fn progress(&mut self, namespace: &str, revision: &str, freshness: Freshness) {
         let Some(part) = self.parts.get_mut(namespace) else {
             return;
@@ -352,7 +352,7 @@ impl State {
     }
 }
 
-/// Returns the revision that the store has reached: that of the slowest part, once every part has one.
+/// Returns the oldest resourceVersion of all reflectors, or `None` until each has completed a list.
 fn slowest(parts: &BTreeMap<String, Progress>) -> Option<&str> {
     let is_slower = |a: &str, b: &str| compare(a, b).is_some_and(Ordering::is_lt);
     let mut all = parts.values().map(|part| part.revision.as_str());

@@ -25,7 +25,7 @@ pub struct Stats {
     /// True if a whole list and every change since were delivered.
     pub synced: bool,
     /// The error that currently keeps the informer from being in sync.
-    pub trouble: Option<Arc<WatchError>>,
+    pub error: Option<Arc<WatchError>>,
     /// Objects in the store.
     pub objects: usize,
     /// Bytes of JSON of these objects.

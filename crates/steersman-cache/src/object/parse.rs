@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_an_object_whose_metadata_is_too_far_away() {
+    fn rejects_an_object_whose_metadata_begins_too_late() {
         assert_eq!(large(17 << 20, 0).unwrap_err(), InvalidObject::TooLong);
     }
 }

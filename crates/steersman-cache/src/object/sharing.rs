@@ -230,7 +230,7 @@ impl Ledger {
 }
 
 impl List {
-    /// Minimum length before the list is swept.
+    /// Shorter lists are not searched for dropped objects.
     const SWEEP_AT_LEAST: usize = 1024;
 
     fn push<T>(

@@ -67,7 +67,7 @@ impl Backoff {
         self.next = (self.next * 2).min(LONGEST);
         let tried_early = std::mem::take(&mut self.tried_early);
         let lasts = now.saturating_since(self.since) >= EAGER;
-        let is_patient = lasts || trouble.is_overload() || *trouble == WatchError::Absent;
+        let is_patient = lasts || trouble.is_overload() || *trouble == WatchError::NotInstalled;
         self.early = match tried_early && is_patient {
             true => (self.early * 2).min(LONGEST),
             false => EARLY,
@@ -100,7 +100,7 @@ mod tests {
     }
 
     fn busy(retry_after: Option<Duration>) -> WatchError {
-        WatchError::Busy {
+        WatchError::ServerError {
             code: 503,
             reason: "etcd is slow".to_owned(),
             retry_after,

@@ -67,7 +67,7 @@ impl<S: Sink> Reflector<S> {
                 self.broken_streams = 0;
                 self.health.update(|health| {
                     health.synced = true;
-                    health.trouble = None;
+                    health.error = None;
                 });
             }
             Err(_) => self.sink.abandon(),
@@ -119,15 +119,15 @@ impl<S: Sink> Reflector<S> {
         let query = self.watch_query(&initial.into_iter().chain(floor).collect::<Vec<_>>());
         let mut stream = match self.open(&query, self.options.answer_limit()).await {
             // Servers without support reject the parameters, or all watches.
-            Err(WatchError::Refused {
+            Err(WatchError::Rejected {
                 code: 400 | 405 | 422,
                 ..
             }) => return Err(NoStream::Unsupported),
             Err(
-                trouble @ (WatchError::Absent
+                trouble @ (WatchError::NotInstalled
                 | WatchError::Forbidden { .. }
                 | WatchError::Unreachable { .. }
-                | WatchError::Busy { code: 429 | 503, .. }),
+                | WatchError::ServerError { code: 429 | 503, .. }),
             ) => return Err(NoStream::NoList(trouble)),
             opened => opened?,
         };
@@ -143,7 +143,7 @@ impl<S: Sink> Reflector<S> {
                 trouble = whole.over() => Err(trouble),
             };
             let chunk = match chunk {
-                Err(WatchError::Silent { .. }) => return Err(NoStream::Endless),
+                Err(WatchError::IdleTimeout { .. }) => return Err(NoStream::Endless),
                 Ok(None) => {
                     let reason = "the server closed a streamed list before its end".to_owned();
                     return Err(WatchError::Unreachable { reason }.into());
@@ -171,7 +171,7 @@ impl<S: Sink> Reflector<S> {
                 return Ok(stream);
             }
             taken?;
-            pushed.map_err(|error| WatchError::Undecodable {
+            pushed.map_err(|error| WatchError::InvalidResponse {
                 reason: error.to_string(),
             })?;
         }
@@ -229,11 +229,11 @@ impl<S: Sink> Reflector<S> {
     }
 }
 
-/// Rejects a state without a revision if the server sent one before. Some polled APIs, such as metrics.k8s.io, never do.
+/// Rejects a list without a resourceVersion if an earlier list had one. Some polled APIs (metrics.k8s.io) never send one.
 fn check_known(floor: &Revision, revision: &Revision) -> Result<(), WatchError> {
     if floor.is_known() && !revision.is_known() {
         let reason = "the list has no resourceVersion, although the server sent one before".to_owned();
-        return Err(WatchError::Undecodable { reason });
+        return Err(WatchError::InvalidResponse { reason });
     }
     Ok(())
 }
@@ -241,7 +241,7 @@ fn check_known(floor: &Revision, revision: &Revision) -> Result<(), WatchError> 
 /// Rejects a list or a bookmark that is older than the revision that was asked for.
 pub(super) fn check(floor: &Revision, revision: &Revision) -> Result<(), WatchError> {
     match revision.compare(floor) {
-        Some(std::cmp::Ordering::Less) => Err(WatchError::Behind {
+        Some(std::cmp::Ordering::Less) => Err(WatchError::StaleResponse {
             told: revision.clone(),
             seen: floor.clone(),
         }),
@@ -271,7 +271,7 @@ fn take_initial(
         WatchEvent::Bookmark { .. } => {}
         WatchEvent::Invalid(error) => sink.invalid(&error),
         WatchEvent::Error(status) => return Err(WatchError::of_status(&status)),
-        WatchEvent::Rubbish { reason } => return Err(WatchError::Undecodable { reason }),
+        WatchEvent::Rubbish { reason } => return Err(WatchError::InvalidResponse { reason }),
         WatchEvent::Nothing => {}
     }
     Ok(None)

@@ -50,7 +50,7 @@ impl<S> Reflector<S> {
                 },
             )
             .body(Body::empty())
-            .map_err(|error| WatchError::Refused {
+            .map_err(|error| WatchError::Rejected {
                 code: 400,
                 reason: format!("{path} is not a path: {error}"),
             })

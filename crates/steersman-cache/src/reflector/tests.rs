@@ -249,7 +249,7 @@ impl Scene {
     }
 
     fn trouble(&self) -> Option<WatchError> {
-        self.health.borrow().trouble.as_deref().cloned()
+        self.health.borrow().error.as_deref().cloned()
     }
 }
 
@@ -328,7 +328,7 @@ async fn guarantee_2_relists_with_a_quorum_read_after_the_server_moved_backwards
         ..refusal(504)
     };
     let went_back = [bookmark(20, true), bookmark(9, false)];
-    let behind = |told: &str| WatchError::Behind {
+    let behind = |told: &str| WatchError::StaleResponse {
         told: Revision::new(told),
         seen: Revision::new("20"),
     };
@@ -501,7 +501,7 @@ async fn a_silent_list_times_out() {
     assert_eq!(scene.wait().await, Duration::from_secs(75));
     assert_eq!(
         scene.trouble(),
-        Some(WatchError::Silent {
+        Some(WatchError::IdleTimeout {
             limit: Duration::from_secs(75)
         })
     );

@@ -15,7 +15,7 @@ pub enum WatchError {
     /// The server does not know the resource, and answers so in the form of an API server.
     /// [`Health::absent`](crate::Health::absent) is true if no other source contradicts.
     #[error("the server does not have this resource")]
-    Absent,
+    NotInstalled,
     /// The server denies permission to read the resource.
     #[error("forbidden: {reason}")]
     Forbidden {
@@ -30,13 +30,13 @@ pub enum WatchError {
     },
     /// The server sent nothing for too long.
     #[error("the server sent nothing for {limit:?}")]
-    Silent {
+    IdleTimeout {
         /// The timeout.
         limit: Duration,
     },
     /// The server is overloaded or fails temporarily.
     #[error("the server is busy ({code}): {reason}")]
-    Busy {
+    ServerError {
         /// The HTTP status.
         code: u16,
         /// The server's message.
@@ -47,7 +47,7 @@ pub enum WatchError {
     /// The server sent an older state than requested, or than it sent before. The next list is a quorum read, which is accepted
     /// whatever its revision. That ends this state, also after a restore from a backup.
     #[error("the server is behind: it sent revision {told} after {seen}")]
-    Behind {
+    StaleResponse {
         /// The revision that it sent.
         told: Revision,
         /// The newest revision that it sent before.
@@ -61,7 +61,7 @@ pub enum WatchError {
     },
     /// The server rejected the request in another way.
     #[error("the server rejected the request ({code}): {reason}")]
-    Refused {
+    Rejected {
         /// The HTTP status.
         code: u16,
         /// The server's message.
@@ -69,7 +69,7 @@ pub enum WatchError {
     },
     /// The response is no list and no watch.
     #[error("cannot decode the response: {reason}")]
-    Undecodable {
+    InvalidResponse {
         /// The cause.
         reason: String,
     },
@@ -144,7 +144,7 @@ impl WatchError {
             str::to_owned,
         );
         if code == StatusCode::NOT_FOUND && !answer.is_about_the_kind() {
-            return Self::Refused {
+            return Self::Rejected {
                 code: code.as_u16(),
                 reason: format!(
                     "{reason}; this 404 is not from the API server: check proxies and load balancers"
@@ -170,15 +170,15 @@ impl WatchError {
 
     fn of_code(code: u16, reason: String, retry_after: Option<Duration>) -> Self {
         match code {
-            404 => Self::Absent,
+            404 => Self::NotInstalled,
             401 | 403 => Self::Forbidden { reason },
             410 => Self::Expired { reason },
-            429 | 500 | 502 | 503 | 504 => Self::Busy {
+            429 | 500 | 502 | 503 | 504 => Self::ServerError {
                 code,
                 reason,
                 retry_after,
             },
-            _ => Self::Refused { code, reason },
+            _ => Self::Rejected { code, reason },
         }
     }
 
@@ -192,19 +192,19 @@ impl WatchError {
     pub(crate) fn can_pass_with_an_outage(&self) -> bool {
         !matches!(
             self,
-            Self::Absent | Self::Forbidden { .. } | Self::Panicked | Self::NotNamespaced { .. }
+            Self::NotInstalled | Self::Forbidden { .. } | Self::Panicked | Self::NotNamespaced { .. }
         )
     }
 
     /// Returns true if an early retry makes it worse: the server is too busy, or does not manage to send the response.
     pub(crate) fn is_overload(&self) -> bool {
-        matches!(self, Self::Busy { .. } | Self::Silent { .. })
+        matches!(self, Self::ServerError { .. } | Self::IdleTimeout { .. })
     }
 
     /// Returns the server's `Retry-After`.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Busy { retry_after, .. } => *retry_after,
+            Self::ServerError { retry_after, .. } => *retry_after,
             _ => None,
         }
     }

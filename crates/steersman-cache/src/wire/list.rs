@@ -80,7 +80,7 @@ impl ListMetadata {
 
 impl From<NoList> for WatchError {
     fn from(error: NoList) -> Self {
-        Self::Undecodable {
+        Self::InvalidResponse {
             reason: error.to_string(),
         }
     }
@@ -89,7 +89,7 @@ impl From<NoList> for WatchError {
 /// The response is no list.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NoList {
-    #[error("the list is no valid JSON: unexpected data at byte {at}")]
+    #[error("the list is not valid JSON: unexpected data at byte {at}")]
     Malformed { at: usize },
     #[error("the list is incomplete")]
     Incomplete,

@@ -185,7 +185,8 @@ pub(super) fn written(value: &Value, odd: u64) -> String {
     out
 }
 
-/// Returns the objects of a list or their errors, as text.
+/// Splits a list given in chunks. Returns the JSON of each item (empty if invalid), and whether the whole list was
+/// accepted.
 pub(super) fn split(text: &[u8], cuts: &[usize]) -> (Vec<String>, bool) {
     let mut found = Vec::new();
     let mut take = |item: Result<Arc<Object>, _>| match item {

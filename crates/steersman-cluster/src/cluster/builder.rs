@@ -223,7 +223,7 @@ impl ClusterBuilder {
     fn connect(mut self, mut links: Links) -> Result<Cluster, ConnectError> {
         let clock = self.clock_or_real();
         let name = self.name;
-        let random = Arc::new(self.seed.map_or_else(Random::by_chance, Random::from_seed));
+        let random = Arc::new(self.seed.map_or_else(Random::from_entropy, Random::from_seed));
         let program = program();
         let (gate_keeper, gate) = Fence::new(Arc::clone(&clock));
         gate_keeper.open_until(None);

@@ -55,6 +55,6 @@ impl CacheRuntime {
 
 impl fmt::Debug for CacheRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Home").finish_non_exhaustive()
+        f.debug_struct("CacheRuntime").finish_non_exhaustive()
     }
 }

@@ -130,7 +130,7 @@ impl Inner {
 
 fn state_of(contact: &Contact, informers: &[(Informer, Health)]) -> ClusterState {
     let in_trouble = informers.iter().filter_map(|(informer, health)| {
-        let trouble = health.trouble.as_ref()?;
+        let trouble = health.error.as_ref()?;
         Some(format!("{}: {trouble}", informer.resource()))
     });
     // Sorted by name, so that the same problem has the same reason each time.

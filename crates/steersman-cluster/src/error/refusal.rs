@@ -88,7 +88,7 @@ impl fmt::Display for ApiError {
 /// Omits the details, which can contain parts of an object.
 impl fmt::Debug for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refusal")
+        f.debug_struct("ApiError")
             .field("code", &self.code)
             .field("reason", &self.status.reason)
             .field("message", &without_values(&self.status.message))

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_4_the_preferred_version_comes_first() {
+    fn guarantee_4_the_preferred_version_is_first() {
         let mut table = Table::default();
         note(
             &mut table,

@@ -9,7 +9,7 @@ use std::{
 
 use futures::{StreamExt, stream::BoxStream};
 use steersman_cache::Resource;
-use steersman_core::{Clock, MonotonicTime, Presence, Sighting};
+use steersman_core::{Clock, MonotonicTime, Presence, PresenceStatus};
 
 use super::unknown;
 use crate::{Mapper, ResourceQuery, mapper::Renewed};
@@ -37,7 +37,7 @@ pub(super) struct Since {
 impl Since {
     /// For a kind that is left to discovery now. A polled answer counts for one interval. For a kind that is known to
     /// be present, an answer from before it was present does not count.
-    pub(super) fn now(now: MonotonicTime, told: &Sighting, interval: Duration) -> Self {
+    pub(super) fn now(now: MonotonicTime, told: &PresenceStatus, interval: Duration) -> Self {
         let grace = if told.is_present() {
             Duration::ZERO
         } else {
@@ -106,7 +106,7 @@ impl Discovery {
     }
 
     /// Returns the presence of a kind and whether it is namespaced, or `None` before there is an answer that counts.
-    pub(super) fn says(&self, resource: &Resource, since: Since) -> Option<(Sighting, Option<bool>)> {
+    pub(super) fn says(&self, resource: &Resource, since: Since) -> Option<(PresenceStatus, Option<bool>)> {
         self.at?;
         let in_doubt =
             |why: &str| unknown(format!("cannot determine whether {resource} is installed: {why}"));
@@ -120,12 +120,12 @@ impl Discovery {
         if !since.counts(answered) {
             return None;
         }
-        let sighting = match self.mapper.presence(&ask) {
-            Presence::Present => Sighting::new(Presence::Present, format!("{resource} is served")),
-            Presence::Absent => Sighting::new(Presence::Absent, format!("{resource} is not served")),
+        let presence_status = match self.mapper.presence(&ask) {
+            Presence::Present => PresenceStatus::new(Presence::Present, format!("{resource} is served")),
+            Presence::Absent => PresenceStatus::new(Presence::Absent, format!("{resource} is not served")),
             Presence::Unknown => in_doubt("discovery has no information about its group"),
         };
         let known = self.mapper.known(&ask);
-        Some((sighting, known.map(|known| known.is_namespaced())))
+        Some((presence_status, known.map(|known| known.is_namespaced())))
     }
 }

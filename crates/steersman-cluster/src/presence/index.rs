@@ -8,7 +8,7 @@ use std::{
 
 use serde::Deserialize;
 use steersman_cache::Resource;
-use steersman_core::{Presence, Sighting};
+use steersman_core::{Presence, PresenceStatus};
 
 use super::{pending, unknown};
 
@@ -126,7 +126,7 @@ pub(super) struct PresenceIndex {
 /// Result for a kind.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    Known(Sighting),
+    Known(PresenceStatus),
     /// Only discovery can decide.
     Ask,
 }
@@ -203,9 +203,9 @@ impl PresenceIndex {
             Trust::Watched => {}
         }
         let told = match self.defined(resource) {
-            Some(defined) => defined.sighting(resource),
+            Some(defined) => defined.presence_status(resource),
             None if self.undecodable.contains(&definition_name(resource)) => return Verdict::Ask,
-            None => Sighting::new(Presence::Absent, format!("{resource} is not installed")),
+            None => PresenceStatus::new(Presence::Absent, format!("{resource} is not installed")),
         };
         // An aggregated API server can have kinds without a CRD in any group. It can also take precedence over a CRD.
         // That is detected if APIServices are watched; otherwise, requests for the kind fail.
@@ -245,14 +245,14 @@ fn definition_name(resource: &Resource) -> String {
 }
 
 impl Defined {
-    fn sighting(&self, resource: &Resource) -> Sighting {
-        let absent = |why: &str| Sighting::new(Presence::Absent, format!("{resource} {why}"));
+    fn presence_status(&self, resource: &Resource) -> PresenceStatus {
+        let absent = |why: &str| PresenceStatus::new(Presence::Absent, format!("{resource} {why}"));
         if !self.established {
             absent("is defined, but not established yet")
         } else if !self.served.iter().any(|version| version == resource.version()) {
             absent("is defined, but this version is not served")
         } else {
-            Sighting::new(Presence::Present, format!("{resource} is installed"))
+            PresenceStatus::new(Presence::Present, format!("{resource} is installed"))
                 .incarnation(Arc::clone(&self.uid))
         }
     }
@@ -298,7 +298,7 @@ mod tests {
 
     fn presence(facts: &PresenceIndex, resource: &Resource) -> Presence {
         match facts.judge(resource) {
-            Verdict::Known(sighting) => sighting.presence,
+            Verdict::Known(presence_status) => presence_status.presence,
             Verdict::Ask => panic!("{resource} is left to discovery"),
         }
     }
@@ -324,10 +324,13 @@ mod tests {
         });
         let mut facts = watched();
         facts.define("widgets.example.com", "1", &serde_json::from_value(new).unwrap());
-        let Verdict::Known(sighting) = facts.judge(&widgets("v1")) else {
+        let Verdict::Known(presence_status) = facts.judge(&widgets("v1")) else {
             panic!()
         };
-        assert!(sighting.reason.ends_with("not established yet"), "{sighting}");
+        assert!(
+            presence_status.reason.ends_with("not established yet"),
+            "{presence_status}"
+        );
         assert_eq!(facts.is_namespaced(&widgets("v1")), Some(false));
     }
 
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_2_a_group_that_nobody_serves_is_absent_without_asking() {
+    fn guarantee_2_an_unserved_group_is_absent_without_a_request() {
         let mut facts = watched();
         assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
         facts.trust_services = Trust::Closed;
@@ -377,7 +380,7 @@ mod tests {
 
     /// For example authorization.openshift.io: one kind has a CRD, and an aggregated API server has the others.
     #[test]
-    fn guarantee_3_where_services_are_not_known_what_is_not_defined_is_left_to_discovery() {
+    fn guarantee_3_undefined_kinds_are_left_to_discovery_while_services_are_unknown() {
         let mut facts = watched();
         facts.define("gadgets.example.com", "1", &gadgets());
         facts.define("widgets.example.com", "1", &definition(true, "True"));
@@ -396,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_3_a_version_that_a_service_has_is_left_to_discovery_whatever_the_definition_says() {
+    fn guarantee_3_a_version_of_a_service_is_left_to_discovery_despite_its_definition() {
         let mut facts = watched();
         facts.define("widgets.example.com", "1", &definition(true, "True"));
         for version in ["v1", "v2"] {

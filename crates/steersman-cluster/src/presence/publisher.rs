@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use steersman_core::{Presence, Sighting};
+use steersman_core::{Presence, PresenceStatus};
 use tokio::sync::watch;
 
 /// Published presence of a kind.
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 /// treated as the same incarnation, so that nothing restarts because a permission was granted or revoked. Both report
 /// whether the kind is namespaced, which cannot change for one CRD.
 pub(super) struct PresencePublisher {
-    sightings: watch::Sender<Sighting>,
+    presence_statuses: watch::Sender<PresenceStatus>,
     present: Option<Incarnation>,
     /// Number of incarnations so far.
     count: u64,
@@ -29,20 +29,20 @@ struct Incarnation {
 }
 
 impl PresencePublisher {
-    pub(super) fn new(sighting: Sighting) -> Self {
+    pub(super) fn new(presence_status: PresenceStatus) -> Self {
         Self {
-            sightings: watch::Sender::new(sighting),
+            presence_statuses: watch::Sender::new(presence_status),
             present: None,
             count: 0,
         }
     }
 
-    pub(super) fn subscribe(&self) -> watch::Receiver<Sighting> {
-        self.sightings.subscribe()
+    pub(super) fn subscribe(&self) -> watch::Receiver<PresenceStatus> {
+        self.presence_statuses.subscribe()
     }
 
-    pub(super) fn now(&self) -> Sighting {
-        self.sightings.borrow().clone()
+    pub(super) fn now(&self) -> PresenceStatus {
+        self.presence_statuses.borrow().clone()
     }
 
     /// Reports whether the last published presence is present and can belong to this uid.
@@ -53,18 +53,18 @@ impl PresencePublisher {
     }
 
     /// Publishes a presence, if it differs from the last one.
-    pub(super) fn tell(&mut self, mut sighting: Sighting, namespaced: Option<bool>) {
-        match sighting.presence {
+    pub(super) fn tell(&mut self, mut presence_status: PresenceStatus, namespaced: Option<bool>) {
+        match presence_status.presence {
             Presence::Present => {
-                let uid = sighting.incarnation.take();
-                sighting.incarnation = Some(self.appeared(uid, namespaced));
+                let uid = presence_status.incarnation.take();
+                presence_status.incarnation = Some(self.appeared(uid, namespaced));
             }
             Presence::Absent => self.present = None,
             // The kind might still be present.
             Presence::Unknown => {}
         }
-        self.sightings
-            .send_if_modified(|before| std::mem::replace(before, sighting.clone()) != sighting);
+        self.presence_statuses
+            .send_if_modified(|before| std::mem::replace(before, presence_status.clone()) != presence_status);
     }
 
     /// Returns the identifier of the incarnation with this uid.
@@ -106,26 +106,26 @@ fn may_equal<T: PartialEq>(one: Option<&T>, other: Option<&T>) -> bool {
 mod tests {
     use super::*;
 
-    fn sighting(presence: Presence, uid: Option<&str>) -> Sighting {
-        let sighting = Sighting::new(presence, "");
+    fn presence_status(presence: Presence, uid: Option<&str>) -> PresenceStatus {
+        let presence_status = PresenceStatus::new(presence, "");
         match uid {
-            Some(uid) => sighting.incarnation(uid),
-            None => sighting,
+            Some(uid) => presence_status.incarnation(uid),
+            None => presence_status,
         }
     }
 
     /// Publishes each of these in turn and returns the identifiers.
-    fn incarnations(sightings: &[(Presence, Option<&str>)]) -> Vec<Option<Arc<str>>> {
-        let mut told = PresencePublisher::new(sighting(Presence::Unknown, None));
+    fn incarnations(presence_statuses: &[(Presence, Option<&str>)]) -> Vec<Option<Arc<str>>> {
+        let mut told = PresencePublisher::new(presence_status(Presence::Unknown, None));
         let tell = |(presence, uid): &(Presence, Option<&str>)| {
-            told.tell(sighting(*presence, *uid), None);
+            told.tell(presence_status(*presence, *uid), None);
             told.now().incarnation
         };
-        sightings.iter().map(tell).collect()
+        presence_statuses.iter().map(tell).collect()
     }
 
     #[test]
-    fn guarantee_5_a_permission_that_goes_and_comes_makes_no_other_incarnation() {
+    fn guarantee_5_a_permission_that_is_revoked_and_granted_keeps_the_incarnation() {
         use Presence::{Present, Unknown};
         let told = incarnations(&[
             (Present, Some("1")),
@@ -140,10 +140,10 @@ mod tests {
     }
 
     #[test]
-    fn guarantee_5_what_discovery_finds_with_another_scope_is_another_incarnation() {
-        let mut told = PresencePublisher::new(sighting(Presence::Unknown, None));
+    fn guarantee_5_another_scope_in_discovery_is_another_incarnation() {
+        let mut told = PresencePublisher::new(presence_status(Presence::Unknown, None));
         let found = [Some(true), None, Some(true), Some(false)].map(|namespaced| {
-            told.tell(sighting(Presence::Present, None), namespaced);
+            told.tell(presence_status(Presence::Present, None), namespaced);
             told.now().incarnation
         });
         assert_eq!([&found[0]; 2], [&found[1], &found[2]]);
@@ -153,17 +153,17 @@ mod tests {
     #[test]
     fn guarantee_5_a_definition_with_another_scope_than_discovery_found_is_another_incarnation() {
         for (namespaced, is_same) in [(Some(true), true), (Some(false), false)] {
-            let mut told = PresencePublisher::new(sighting(Presence::Unknown, None));
-            told.tell(sighting(Presence::Present, None), Some(true));
+            let mut told = PresencePublisher::new(presence_status(Presence::Unknown, None));
+            told.tell(presence_status(Presence::Present, None), Some(true));
             let found = told.now().incarnation;
             assert_eq!(told.is_of(&"1".into(), namespaced), is_same);
-            told.tell(sighting(Presence::Present, Some("1")), namespaced);
+            told.tell(presence_status(Presence::Present, Some("1")), namespaced);
             assert_eq!(told.now().incarnation == found, is_same);
         }
     }
 
     #[test]
-    fn guarantee_5_what_discovery_found_is_what_the_definition_tells_of_later() {
+    fn guarantee_5_a_later_definition_keeps_the_incarnation_from_discovery() {
         use Presence::{Absent, Present};
         let told = incarnations(&[
             (Present, None),

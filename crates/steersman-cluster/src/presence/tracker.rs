@@ -22,7 +22,7 @@ use steersman_cache::{
     Event, Health, Informer, InformerContext, InformerOptions, Registration, Representation, Resource, Scope,
     StoreOptions, WatchError,
 };
-use steersman_core::{Clock, MonotonicTime, Mutex, Presence, Sighting, Task};
+use steersman_core::{Clock, MonotonicTime, Mutex, Presence, PresenceStatus, Task};
 use tokio::sync::{Notify, Semaphore, watch};
 
 use super::{
@@ -124,7 +124,7 @@ impl Tracker {
         tracker: &Arc<Self>,
         resource: &Resource,
         interval: Duration,
-    ) -> (Asked, watch::Receiver<Sighting>) {
+    ) -> (Asked, watch::Receiver<PresenceStatus>) {
         let mut asked = tracker.shared.asked();
         let entry = asked.entry(resource.clone()).or_insert_with(|| Entry {
             told: PresencePublisher::new(pending(resource)),
@@ -132,7 +132,7 @@ impl Tracker {
             left: None,
         });
         *entry.intervals.entry(interval).or_default() += 1;
-        let sightings = entry.told.subscribe();
+        let presence_statuses = entry.told.subscribe();
         drop(asked);
         tracker.shared.changed.notify_one();
         let asked = Asked {
@@ -140,14 +140,14 @@ impl Tracker {
             resource: resource.clone(),
             interval,
         };
-        (asked, sightings)
+        (asked, presence_statuses)
     }
 
     /// Returns the presence of a kind, with or without a subscriber.
     pub(super) fn presence(&self, resource: &Resource) -> Presence {
         let told = self.shared.asked().get(resource).map(|entry| entry.told.now());
         let judged = match self.shared.facts().judge(resource) {
-            Verdict::Known(sighting) => sighting.presence,
+            Verdict::Known(presence_status) => presence_status.presence,
             Verdict::Ask => Presence::Unknown,
         };
         match told {
@@ -158,7 +158,7 @@ impl Tracker {
         }
     }
 
-    pub(super) fn all(&self) -> Vec<(Resource, Sighting)> {
+    pub(super) fn all(&self) -> Vec<(Resource, PresenceStatus)> {
         let asked = self.shared.asked();
         let all = asked
             .iter()
@@ -363,12 +363,12 @@ impl Follower {
             if let Verdict::Known(_) = verdict {
                 entry.left = None;
             }
-            let sighting = match verdict {
+            let presence_status = match verdict {
                 Verdict::Ask => {
                     let since = || Since::now(self.clock.now(), &entry.told.now(), open.interval);
                     let since = *entry.left.get_or_insert_with(since);
                     match self.discovery.says(resource, since) {
-                        Some((sighting, namespaced)) => entry.told.tell(sighting, namespaced),
+                        Some((presence_status, namespaced)) => entry.told.tell(presence_status, namespaced),
                         None if entry.told.now().presence == Presence::Unknown => {
                             entry.told.tell(pending(resource), None);
                             open.is_new = true;
@@ -379,31 +379,31 @@ impl Follower {
                     open.groups.insert(resource.group().to_owned());
                     continue;
                 }
-                Verdict::Known(sighting) => match &sighting.incarnation {
-                    Some(uid) if sighting.is_present() => {
+                Verdict::Known(presence_status) => match &presence_status.incarnation {
+                    Some(uid) if presence_status.is_present() => {
                         let confirmed = (resource.clone(), Arc::clone(uid));
                         gone.remove(&confirmed);
                         if self.confirmed.contains(&confirmed) || entry.told.is_of(uid, namespaced) {
-                            sighting
+                            presence_status
                         } else {
                             open.unconfirmed.insert(confirmed);
                             // A kind with an unknown presence might have been present all the time: unknown is not
                             // absent.
                             let reason = format!("{resource} is about to be served");
                             match entry.told.now().presence {
-                                Presence::Unknown => Sighting::pending(reason),
-                                _ => Sighting::new(Presence::Absent, reason),
+                                Presence::Unknown => PresenceStatus::pending(reason),
+                                _ => PresenceStatus::new(Presence::Absent, reason),
                             }
                         }
                     }
-                    _ => sighting,
+                    _ => presence_status,
                 },
             };
-            if sighting.is_absent() && !entry.told.now().is_absent() {
+            if presence_status.is_absent() && !entry.told.now().is_absent() {
                 // The kind can be installed again with another scope. The mapper has what discovery answered.
                 self.mapper.forget_versions(resource);
             }
-            entry.told.tell(sighting, namespaced);
+            entry.told.tell(presence_status, namespaced);
         }
         drop((facts, asked));
         for former in gone {
@@ -414,12 +414,12 @@ impl Follower {
 }
 
 fn differs(now: &Health, before: &Health) -> bool {
-    (now.synced, &now.trouble) != (before.synced, &before.trouble)
+    (now.synced, &now.error) != (before.synced, &before.error)
 }
 
 fn trust(before: &Trust, health: &Health) -> Trust {
-    match health.trouble.as_deref() {
-        Some(WatchError::Forbidden { .. } | WatchError::Absent) => Trust::Closed,
+    match health.error.as_deref() {
+        Some(WatchError::Forbidden { .. } | WatchError::NotInstalled) => Trust::Closed,
         // The state is from before the watch was closed. Another error does not make it current again; only a list
         // does.
         Some(_) if *before == Trust::Closed => Trust::Closed,

@@ -74,7 +74,7 @@ pub enum MetricsServerError {
     Exposed {
         /// The address.
         address: SocketAddr,
-        /// The missing options, with a verb.
+        /// The missing options as a clause, such as "`tls` and `authorize` are".
         missing: &'static str,
     },
     /// A route is invalid or a duplicate.

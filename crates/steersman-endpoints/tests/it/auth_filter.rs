@@ -41,7 +41,7 @@ fn serve(client: Client, clock: Arc<dyn Clock>) -> Running {
     let secret = |part: &mut prometheus_client::registry::Registry| {
         part.register("secret", "A secret", Gauge::<i64>::default());
     };
-    metrics.register(secret).forever();
+    metrics.register(secret).detach();
     let extra = HttpHandler::new(|_| async { Response::new(Full::new(Bytes::from("secret"))) });
     let server = MetricsServer::new(metrics)
         .address(HERE)

@@ -26,11 +26,11 @@ fn pass(checks: &Checks, name: &str) {
     checks
         .add(name, || async { Ok::<(), CheckError>(()) })
         .unwrap()
-        .forever();
+        .detach();
 }
 
 fn fail(checks: &Checks, name: &str) {
-    checks.add_sync(name, || Err("blech")).unwrap().forever();
+    checks.add_sync(name, || Err("blech")).unwrap().detach();
 }
 
 // R65, R66
@@ -89,7 +89,7 @@ async fn the_path_of_a_check_returns_its_reason() {
     let (healthz, readyz, probes) = probes();
     fail(&healthz, "bad1");
     let lost = || Err(io::Error::other("connection lost"));
-    readyz.add_sync("data base", lost).unwrap().forever();
+    readyz.add_sync("data base", lost).unwrap().detach();
     let reply = probes.get("/healthz/bad1").await;
     assert_eq!(reply.parts(), (500, "internal server error: blech\n"));
     let reply = probes.get("/readyz/data%20base").await;
@@ -112,7 +112,7 @@ async fn excluded_checks_do_not_run_and_unknown_names_get_a_warning() {
         calling.store(true, Ordering::SeqCst);
         Err("blech")
     };
-    healthz.add_sync("bad1", bad).unwrap().forever();
+    healthz.add_sync("bad1", bad).unwrap().detach();
     pass(&healthz, "ok1");
     assert_eq!(probes.get("/healthz?exclude=bad1").await.parts(), (200, "ok"));
     let reply = probes
@@ -162,7 +162,7 @@ async fn guarantee_2_the_list_shows_a_public_reason() {
         [] => Ok(()),
         pending => Err(CheckError::waiting_for(pending)),
     };
-    readyz.add_sync("caches", caches).unwrap().forever();
+    readyz.add_sync("caches", caches).unwrap().detach();
     let expected = "[-]caches failed: waiting for pods/v1, webs.example.com/v1\nhealthz check failed\n";
     assert_eq!(probes.get("/readyz?verbose").await.parts(), (500, expected));
     assert_eq!(probes.get("/readyz").await.parts(), (500, expected));
@@ -179,7 +179,7 @@ async fn guarantee_2_the_list_shows_a_public_reason() {
 async fn a_public_reason_has_one_line() {
     let (_, readyz, probes) = probes();
     let check = || Err(CheckError::public("one\n[+]two ok"));
-    readyz.add_sync("one", check).unwrap().forever();
+    readyz.add_sync("one", check).unwrap().detach();
     let expected = "[-]one failed: one [+]two ok\nhealthz check failed\n";
     assert_eq!(probes.get("/readyz").await.parts(), (500, expected));
 }

@@ -117,7 +117,7 @@ fn guarantee_3_a_counter_ends_in_exactly_one_total() {
         let metrics = MetricsRegistry::new();
         metrics
             .register(|part| part.register(name, "Created", Counter::<u64>::default()))
-            .forever();
+            .detach();
         let text =
             "# HELP webs_created_total Created.\n# TYPE webs_created_total counter\nwebs_created_total 0\n";
         assert_eq!(metrics.encode(Exposition::Text), text);
@@ -152,7 +152,7 @@ fn guarantee_1_dropping_the_guard_removes_the_metrics() {
     drop(one);
     let left = "# HELP workers A gauge.\n# TYPE workers gauge\nworkers{controller=\"other\"} 2\n";
     assert_eq!(metrics.encode(Exposition::Text), left);
-    other.forever();
+    other.detach();
     assert_eq!(metrics.encode(Exposition::Text), left);
 }
 
@@ -184,7 +184,7 @@ fn guarantee_4_the_output_is_sorted() {
         }
         metrics
             .register(|part| part.register("workers", "A gauge", family))
-            .forever();
+            .detach();
         metrics.encode(Exposition::Text)
     };
     // The hash map of each family has its own order.

@@ -14,7 +14,7 @@ fn registry() -> MetricsRegistry {
     let metrics = MetricsRegistry::new();
     metrics
         .register(|part| part.register("created", "Created", Counter::<u64>::default()))
-        .forever();
+        .detach();
     metrics
 }
 

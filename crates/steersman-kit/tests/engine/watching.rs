@@ -221,7 +221,7 @@ async fn a_dynamic_kind_that_is_not_declared_is_an_error_with_the_remedy(fixture
 
 // R115, R72
 #[steersman_testing::test]
-async fn writes_go_to_the_cluster_of_the_request(fixture: Fixture) {
+async fn writes_are_sent_to_the_cluster_of_the_request(fixture: Fixture) {
     fixture.install(&Widget::crd()).await;
     let (home, away) = (fixture.proxy().await, fixture.proxy().await);
     let beside = cluster_builder(&fixture, "beside").build().await.unwrap();

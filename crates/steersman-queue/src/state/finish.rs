@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! End of a flight, and end of the queue.
+//! A worker finishes a key; shutdown of the queue.
 
 use std::task::Waker;
 

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 
 use steersman_cluster::PresenceWatch;
-use steersman_core::{Clock, Sighting, Task};
+use steersman_core::{Clock, PresenceStatus, Task};
 use tokio::sync::Notify;
 
-use crate::{RunContext, Stop, StopHandle, conditional::GRACE};
+use crate::{RunContext, Stop, StopHandle, conditional::SHUTDOWN_TIMEOUT};
 
 /// The period in which a kind is installed in a cluster, in one incarnation.
 pub(crate) struct KindGuard {
@@ -31,10 +31,10 @@ impl KindGuard {
             let begun = match now.is_present() {
                 true => now,
                 // Other sources can enqueue keys before the kind is installed.
-                false => presence.when(Sighting::is_present).await,
+                false => presence.when(PresenceStatus::is_present).await,
             };
             presence.when(|now| is_over(&begun, now)).await;
-            handle.stop_by(clock.now() + GRACE);
+            handle.stop_by(clock.now() + SHUTDOWN_TIMEOUT);
             ended.notify_one();
         });
         Self {
@@ -57,6 +57,6 @@ impl KindGuard {
 }
 
 /// Returns true if an installed kind was removed or replaced.
-pub(crate) fn is_over(begun: &Sighting, now: &Sighting) -> bool {
+pub(crate) fn is_over(begun: &PresenceStatus, now: &PresenceStatus) -> bool {
     now.is_absent() || (now.is_present() && now.incarnation != begun.incarnation)
 }

@@ -231,7 +231,7 @@ impl Elector {
     async fn lead(&self, won: Won) -> End {
         let (fence_keeper, fence) = Fence::new(Arc::clone(&self.clock));
         fence_keeper.open_for(self.settings.timing.renew, won.sent);
-        tracing::info!(lease = %self.name(), identity = self.settings.identity, "leading");
+        tracing::info!(lease = %self.name(), identity = self.settings.identity, "acquired lease; leading");
         self.place.set(RunnableStatus::Ready);
         let term = Granted::new(&self.keeper, fence, &self.figures);
         let end = self.hold(&fence_keeper, won).await;
@@ -429,7 +429,7 @@ impl Elector {
             .leader(now)
             .filter(|leader| self.named.as_deref() != Some(leader));
         if let Some(leader) = leader {
-            tracing::info!(lease = %self.name(), identity = self.settings.identity, leader, "standing by");
+            tracing::info!(lease = %self.name(), identity = self.settings.identity, leader, "waiting for lease");
             self.named = Some(leader.to_owned());
         }
     }

@@ -10,7 +10,10 @@ const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/name
 
 /// Returns the host name and a random number, as client-go users do: unique for each process, also on one host.
 pub(super) fn of_process() -> String {
-    let (high, low) = (Random::by_chance().next_u64(), Random::by_chance().next_u64());
+    let (high, low) = (
+        Random::from_entropy().next_u64(),
+        Random::from_entropy().next_u64(),
+    );
     let uuid = format!(
         "{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
         high >> 32,
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_namespace_of_a_pod_is_what_its_file_says() {
+    fn the_namespace_of_a_pod_is_read_from_its_file() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("namespace");
         assert_eq!(namespace_in(&file).unwrap_err().kind(), io::ErrorKind::NotFound);

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_one_s_own_only_if_it_says_what_one_wrote() {
+    fn a_lease_is_held_only_if_it_equals_the_last_write() {
         let mut sight = LeaseObservation::default();
         sight.see(lease("me", "1"), at(1));
         assert_eq!(

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_says_nothing_is_free() {
+    fn an_empty_lease_is_free() {
         let empty: DynamicObject = serde_json::from_value(json!({"metadata": {"name": "a"}})).unwrap();
         assert_eq!(Record::of(&empty), Record::default());
         let mut lease = empty;

@@ -66,7 +66,7 @@ impl Inner {
         for informer in cluster.cache().informers() {
             let health = informer.health();
             // A kind that is not installed has nothing to sync.
-            let is_absent = health.trouble.as_deref() == Some(&WatchError::Absent);
+            let is_absent = health.error.as_deref() == Some(&WatchError::NotInstalled);
             let is_done = health.synced || health.ended || is_absent;
             if !is_done && named.contains(informer.resource()) {
                 missing.insert(format!("{} (cluster {})", informer.resource(), cluster.name()));
@@ -89,7 +89,8 @@ impl Drop for Waiting<'_> {
 pub(super) async fn fill_caches(inner: &Inner, deadline: MonotonicTime) -> CacheSync {
     // With an election, runnables that need leadership sync their caches once they lead.
     let is_contested = inner.election.is_some() || inner.own_leases.is_some();
-    let is_early = |runnable: &BoxRunnable| !is_contested || runnable.run_policy() != RunPolicy::Leadership;
+    let is_early =
+        |runnable: &BoxRunnable| !is_contested || runnable.run_policy() != RunPolicy::LeaderElected;
     let runnables = inner.runnables().into_iter().filter(is_early);
     let wanted = runnables.flat_map(|runnable| runnable.caches());
     let mut filling = CacheSync::start(wanted, inner.runtime.clusters());

@@ -1,29 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Builder of managers.
 
-use std::{collections::BTreeSet, fmt, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, net::SocketAddr, sync::Arc, time::Duration};
 
-use crate::{BoxError, DuplicateCluster, Options, RunnableStatus, RuntimeContext};
-use futures::FutureExt;
 use steersman_cluster::{Cluster, ClusterName, ConnectError, InferError};
-use steersman_core::{Clock, MonotonicTime, Mutex, Random, Spawner, Task, TokioClock};
+use steersman_core::{Clock, Mutex, Random, Spawner, TokioClock};
 use steersman_endpoints::{
-    BindError, CheckError, Checks, MetricsRegistry, MetricsServer, MetricsServerError, RegistrationGuard,
-    RouteError, Routes, Server,
+    BindError, Checks, MetricsRegistry, MetricsServer, MetricsServerError, RegistrationGuard, RouteError,
+    Routes,
 };
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::watch;
 
 use super::{
-    Inner, Manager, RunError,
-    barrier::{Awaited, Caches},
-    collect,
+    Inner, Manager, collect,
+    endpoints::{Endpoints, ServerOptions},
     own_lease::Leads,
-    stuck::Stuck,
-    warmth::Warmth,
+    readyz::Probes,
 };
 use crate::{
-    Election, ElectionError,
-    election::{Figures, Overdue, Settings},
+    DuplicateCluster, Election, ElectionError, Options, RuntimeContext,
+    election::{Figures, Settings},
 };
 
 /// Builder of a [`Manager`]; from [`Manager::builder`].
@@ -34,7 +30,7 @@ pub struct ManagerBuilder {
     field_manager: Option<String>,
     controllers: Options,
     disabled: BTreeSet<String>,
-    grace: Duration,
+    shutdown_timeout: Duration,
     barrier: Duration,
     election: Option<Election>,
     ready_before_sync: bool,
@@ -47,8 +43,6 @@ pub struct ManagerBuilder {
     seed: Option<u64>,
     spawner: Option<Spawner>,
 }
-
-type ServerOptions = Box<dyn FnOnce(MetricsServer) -> MetricsServer + Send>;
 
 /// Error of [`ManagerBuilder::build`].
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +90,7 @@ impl ManagerBuilder {
             field_manager: None,
             controllers: Options::new(),
             disabled: BTreeSet::new(),
-            grace: Duration::from_secs(30),
+            shutdown_timeout: Duration::from_secs(30),
             barrier: Duration::from_secs(120),
             election: None,
             ready_before_sync: false,
@@ -149,8 +143,8 @@ impl ManagerBuilder {
     }
 
     /// Shutdown timeout. Default: 30 s; zero does not wait, [`Duration::MAX`] waits for ever.
-    pub fn shutdown_timeout(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+    pub fn shutdown_timeout(mut self, limit: Duration) -> Self {
+        self.shutdown_timeout = limit;
         self
     }
 
@@ -236,7 +230,7 @@ impl ManagerBuilder {
     pub async fn build(mut self) -> Result<Manager, BuildError> {
         let clock = self.clock.take().unwrap_or_else(|| Arc::new(TokioClock::new()));
         let spawner = self.spawner.take().unwrap_or_else(Spawner::current);
-        let random = Arc::new(self.seed.map_or_else(Random::by_chance, Random::from_seed));
+        let random = Arc::new(self.seed.map_or_else(Random::from_entropy, Random::from_seed));
         let clusters = self.connect(&clock).await?;
         let default_cluster = clusters.first().map(|cluster| cluster.name().clone());
         let runtime = RuntimeContext::new(Arc::clone(&clock), Arc::clone(&random), spawner);
@@ -262,7 +256,8 @@ impl ManagerBuilder {
         }
         let metrics = MetricsRegistry::new();
         let mut registered = register(&metrics, &runtime, election.as_ref());
-        let probes = Probes::new(&self, &runtime, own_leases.is_some() || election.is_some());
+        let is_elected = own_leases.is_some() || election.is_some();
+        let probes = Probes::new(&runtime, is_elected, self.ready_before_sync, self.stuck_after);
         registered.extend(probes.registered);
         let routes = self.mount(&probes.healthz, &probes.readyz)?;
         let endpoints = Endpoints::bind(self.health, routes, self.metrics, &metrics, &clock)?;
@@ -272,7 +267,7 @@ impl ManagerBuilder {
             field_manager: self.field_manager.map(Into::into),
             controllers: self.controllers,
             disabled: self.disabled,
-            grace: self.grace,
+            shutdown_timeout: self.shutdown_timeout,
             barrier: self.barrier,
             awaited: probes.awaited,
             healthz: probes.healthz,
@@ -336,47 +331,6 @@ fn register(
     registered
 }
 
-/// The probes of a manager, and the state that its checks read.
-struct Probes {
-    healthz: Checks,
-    readyz: Checks,
-    warmth: Arc<Warmth>,
-    awaited: Awaited,
-    caches: Caches,
-    overdue: Overdue,
-    registered: Vec<RegistrationGuard>,
-}
-
-impl Probes {
-    fn new(builder: &ManagerBuilder, runtime: &Arc<RuntimeContext>, is_elected: bool) -> Self {
-        let probes = Self {
-            healthz: Checks::new(),
-            readyz: Checks::new(),
-            warmth: Arc::new(Warmth::new()),
-            awaited: Awaited::default(),
-            caches: Caches::default(),
-            overdue: Overdue::default(),
-            registered: Vec::new(),
-        };
-        let (healthz, mut registered) = (&probes.healthz, Vec::new());
-        if is_elected {
-            let overdue = probes.overdue.clone();
-            registered.extend(healthz.add_sync("leader-election", move || overdue.check()));
-        }
-        own_checks(&probes.readyz, runtime, &probes.caches, &probes.warmth);
-        if builder.ready_before_sync {
-            for check in ["caches", "runnables", "warm"] {
-                probes.readyz.hide(check);
-            }
-        }
-        if let Some(limit) = builder.stuck_after {
-            let stuck = Stuck::new(limit, runtime.clock(), runtime.statuses(), &probes.awaited);
-            registered.extend(healthz.add_sync("stuck", move || stuck.check()));
-        }
-        Self { registered, ..probes }
-    }
-}
-
 /// The election that the manager takes part in.
 pub(crate) struct Contested {
     pub(super) settings: Settings,
@@ -398,173 +352,11 @@ impl Contested {
     }
 }
 
-/// Adds the checks that make `/readyz` name each runnable that is not ready, with the reason.
-fn own_checks(readyz: &Checks, runtime: &Arc<RuntimeContext>, caches: &Caches, warmth: &Arc<Warmth>) {
-    let statuses = runtime.statuses().clone();
-    let running = readyz.add_sync("runnables", move || {
-        let all = statuses.all();
-        let not_ready: Vec<String> = all
-            .iter()
-            .filter(|(_, status)| !RunnableStatus::is_ready(status))
-            .map(|(name, status)| format!("{name}: {status}"))
-            .collect();
-        if not_ready.is_empty() {
-            Ok(())
-        } else {
-            Err(CheckError::public(not_ready.join("; ")))
-        }
-    });
-    let caches = caches.clone();
-    let caches = readyz.add_sync("caches", move || caches.check());
-    add_details(readyz, runtime);
-    let warmth = Arc::clone(warmth);
-    let warm = readyz.add_sync("warm", move || warmth.check());
-    // The names are free: these are the first checks.
-    for check in [running, caches, warm].into_iter().flatten() {
-        check.forever();
-    }
-}
-
-/// Adds the status of each cluster, kind and runnable to `/readyz`, for information only. It does not affect the result: an
-/// unreachable cluster must not make the work on other clusters unready, and runnables that need it fail their own check.
-fn add_details(readyz: &Checks, runtime: &RuntimeContext) {
-    let (cluster_set, statuses) = (runtime.clusters().clone(), runtime.statuses().clone());
-    readyz.add_details(move || {
-        let clusters = cluster_set.all_and_leaving().into_iter();
-        let clusters = clusters.flat_map(|cluster| {
-            let mut kinds: Vec<String> = cluster
-                .presences()
-                .into_iter()
-                .map(|(kind, sighting)| format!("kind {kind} (cluster {}): {sighting}", cluster.name()))
-                .collect();
-            kinds.sort();
-            std::iter::once(format!("cluster {}: {}", cluster.name(), cluster.state())).chain(kinds)
-        });
-        let runnables = statuses.all().into_iter();
-        let runnables = runnables.map(|(name, status)| format!("runnable {name}: {status}"));
-        clusters.chain(runnables).collect()
-    });
-}
-
-/// HTTP endpoints of a manager. They are bound by `build`, and served during a run.
-pub(crate) struct Endpoints {
-    servers: Vec<Server>,
-    addresses: Addresses,
-}
-
-/// Addresses of the HTTP endpoints of a manager.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Addresses {
-    /// Address of `/healthz` and `/readyz`.
-    pub health: Option<SocketAddr>,
-    /// Address of `/metrics`.
-    pub metrics: Option<SocketAddr>,
-}
-
-impl Endpoints {
-    fn bind(
-        health: Option<SocketAddr>,
-        probes: Routes,
-        metrics: Option<ServerOptions>,
-        registry: &MetricsRegistry,
-        clock: &Arc<dyn Clock>,
-    ) -> Result<Self, BuildError> {
-        let health = health
-            .map(|address| Server::bind(address, probes, Arc::clone(clock)))
-            .transpose()
-            .map_err(BuildError::Health)?;
-        let metrics = metrics
-            .map(|options| options(MetricsServer::new(registry.clone()).clock(Arc::clone(clock))).bind())
-            .transpose()
-            .map_err(BuildError::Metrics)?;
-        Ok(Self {
-            addresses: Addresses {
-                health: health.as_ref().map(Server::address),
-                metrics: metrics.as_ref().map(Server::address),
-            },
-            servers: health.into_iter().chain(metrics).collect(),
-        })
-    }
-
-    pub(super) fn addresses(&self) -> Addresses {
-        self.addresses.clone()
-    }
-
-    /// Starts to serve.
-    pub(super) fn serve(&self, spawner: &Spawner) -> Result<Serving, RunError> {
-        let (end, ending) = watch::channel(false);
-        let (failures, failed) = mpsc::channel(1);
-        let mut serving = Vec::new();
-        for server in &self.servers {
-            let server = server
-                .try_clone()
-                .map_err(|error| RunError::Endpoint(error.into()))?;
-            let (mut ending, is_ending) = (ending.clone(), ending.clone());
-            let (done, ended) = oneshot::channel();
-            let failures = failures.clone();
-            let task = spawner.spawn("http", async move {
-                let stop = async { _ = ending.wait_for(|ending| *ending).await };
-                let served = AssertUnwindSafe(server.serve(stop)).catch_unwind().await;
-                let error: Option<BoxError> = match served {
-                    Ok(Ok(())) => None,
-                    Ok(Err(error)) => Some(error.into()),
-                    Err(_) => Some("it panicked".into()),
-                };
-                if !*is_ending.borrow() {
-                    // One failure is enough to end the run.
-                    let _ = failures.try_send(error.unwrap_or_else(|| "it ended by itself".into()));
-                } else if let Some(error) = error {
-                    tracing::warn!(error = %steersman_core::error_chain(&*error), "HTTP endpoint failed during shutdown");
-                }
-                // Fails only if no task waits for the end.
-                let _ = done.send(());
-            });
-            serving.push((ended, task));
-        }
-        Ok(Serving { end, failed, serving })
-    }
-}
-
-/// HTTP endpoints that are being served.
-pub(super) struct Serving {
-    end: watch::Sender<bool>,
-    failed: mpsc::Receiver<BoxError>,
-    serving: Vec<(oneshot::Receiver<()>, Task)>,
-}
-
-impl Serving {
-    /// Waits until an endpoint ends without a stop request: the process could not be observed any more.
-    ///
-    /// # Cancel safety
-    /// The future can be dropped at any time.
-    pub(super) async fn failed(&mut self) -> RunError {
-        match self.failed.recv().await {
-            Some(error) => RunError::Endpoint(error),
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Ends the endpoints: probes last, because they report how the others end.
-    pub(super) async fn end(self, deadline: MonotonicTime, clock: &Arc<dyn Clock>) {
-        self.end.send_replace(true);
-        let mut late = clock.sleep_until(deadline);
-        for (ended, task) in self.serving {
-            tokio::select! {
-                biased;
-                _ = ended => {}
-                () = &mut late => {}
-            }
-            drop(task);
-        }
-    }
-}
-
 impl fmt::Debug for ManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ManagerBuilder")
             .field("clusters", &self.clusters)
-            .field("grace", &self.grace)
+            .field("shutdown_timeout", &self.shutdown_timeout)
             .field("health", &self.health)
             .finish_non_exhaustive()
     }
@@ -577,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_advice_fits_what_is_wrong_with_the_default_cluster() {
+    fn the_advice_fits_the_error_of_the_default_cluster() {
         let missing = || KubeconfigError::CurrentContextNotSet.into();
         let explicit = ConnectError::Infer(InferError::Explicit(missing()));
         let none = ConnectError::Infer(InferError::None {

@@ -210,7 +210,7 @@ impl Collected {
             let state = match status {
                 RunnableStatus::Ready => "ready",
                 RunnableStatus::Dormant { .. } => "dormant",
-                RunnableStatus::Impaired { .. } => "impaired",
+                RunnableStatus::PartiallyDegraded { .. } => "partially_degraded",
                 RunnableStatus::Degraded { .. } => "degraded",
                 _ => "waiting",
             };
@@ -286,8 +286,8 @@ fn presences(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::
     let help = "Presence of a kind that a runnable waits for: 1 present, 0 absent, -1 unknown";
     let mut metric = encoder.encode_descriptor("steersman_kind_presence", help, None, MetricType::Gauge)?;
     for cluster in clusters {
-        for (resource, sighting) in cluster.presences() {
-            let value = match sighting.presence {
+        for (resource, presence_status) in cluster.presences() {
+            let value = match presence_status.presence {
                 Presence::Present => 1.0,
                 Presence::Absent => 0.0,
                 Presence::Unknown => -1.0,

@@ -56,7 +56,7 @@ impl Manager {
     ///
     /// # Cancel safety
     /// The future can be dropped at any time.
-    pub async fn deposed(&self) {
+    pub async fn leadership_lost(&self) {
         let leadership = self.0.leadership.borrow().clone();
         if let Some(leadership) = leadership {
             leadership.vacant().await;

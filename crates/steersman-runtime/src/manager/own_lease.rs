@@ -94,7 +94,7 @@ impl OwnLease {
     fn contest(&self, cx: &RunContext) -> Result<(Contest<'_>, Listed<'_>), RunError> {
         let (keeper, leadership) = LeadershipKeeper::new();
         let keeper = Arc::new(keeper);
-        let (warm, is_warm) = watch::channel(self.inner.run_policy() != RunPolicy::WarmUp);
+        let (warm, is_warm) = watch::channel(self.inner.run_policy() != RunPolicy::Warm);
         let context = CampaignContext {
             clock: Arc::clone(cx.clock()),
             seed: cx.random().next_u64(),
@@ -134,7 +134,7 @@ impl Runnable for OwnLease {
     /// A runnable that waits for its lease syncs its caches once it leads.
     fn caches(&self) -> Vec<CacheRequirement> {
         match self.inner.run_policy() {
-            RunPolicy::Leadership => Vec::new(),
+            RunPolicy::LeaderElected => Vec::new(),
             _ => self.inner.caches(),
         }
     }
@@ -150,7 +150,7 @@ impl Runnable for OwnLease {
     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
         let (mut contest, _listed) = self.contest(&cx)?;
         let result = match self.inner.run_policy() {
-            RunPolicy::WarmUp => contest.run_warm().await,
+            RunPolicy::Warm => contest.run_warm().await,
             _ => contest.run_while_leading().await,
         };
         contest.finish().await;

@@ -44,17 +44,17 @@ pub(super) async fn run(
     if let Some(campaign) = &campaign {
         campaign.abstain();
     }
-    let deadline = clock.now() + inner.grace;
+    let deadline = clock.now() + inner.shutdown_timeout;
     let unfinished = wind_down(inner, &keeper, campaign, &mut supervisor, deadline).await;
     for Failure { name, error } in supervisor.unreported_failures() {
-        tracing::error!(name, error = %error_chain(&*error), "failed after the run was to end");
+        tracing::error!(name, error = %error_chain(&*error), "runnable failed during shutdown");
     }
     endpoints.end(deadline, &clock).await;
     if unfinished.is_empty() {
         return ended;
     }
     Err(RunError::Unfinished {
-        grace: inner.grace,
+        shutdown_timeout: inner.shutdown_timeout,
         names: unfinished,
         source: ended.err().map(Box::new),
     })
@@ -63,7 +63,7 @@ pub(super) async fn run(
 impl RunError {
     /// Converts the failure of a runnable into the error of the run.
     fn of_failure(Failure { name, error }: Failure) -> Self {
-        tracing::error!(name, error = %error_chain(&*error), "failed; the run ends");
+        tracing::error!(name, error = %error_chain(&*error), "runnable failed; ending the run");
         Self::Runnable { name, source: error }
     }
 
@@ -109,14 +109,14 @@ async fn work(
     let clock = inner.runtime.clock();
     let deadline = clock.now() + inner.barrier;
     // Caches wait for the first step of these runnables, which waits for their tasks from an earlier run.
-    supervisor.wait_for_earlier_run(RunPolicy::NoCaches).await;
+    supervisor.wait_for_earlier_run(RunPolicy::BeforeCaches).await;
     let start = Start {
         leadership,
         term: None,
         stop,
         deadline,
     };
-    start_phase(inner, supervisor, RunPolicy::NoCaches, start).await;
+    start_phase(inner, supervisor, RunPolicy::BeforeCaches, start).await;
     let filling = tokio::select! {
         biased;
         failure = failed(supervisor) => return Err(failure),
@@ -197,7 +197,9 @@ async fn term_changed(leadership: &Leadership, term: Option<&Term>) {
 async fn step_down(inner: &Inner, supervisor: &mut Supervisor) {
     let now = inner.runtime.clock().now();
     // Without a delay, no runnable counts as late.
-    let _none = supervisor.stop(now, |needs| needs == RunPolicy::Leadership).await;
+    let _none = supervisor
+        .stop(now, |needs| needs == RunPolicy::LeaderElected)
+        .await;
 }
 
 /// The leadership, the stop request and the caches of runnables that start.
@@ -213,10 +215,10 @@ struct Start<'a> {
 /// Starts the runnables that should run and do not, one phase after the other.
 async fn start_due(inner: &Inner, supervisor: &mut Supervisor, start: Start<'_>) {
     let phases = [
-        RunPolicy::NoCaches,
-        RunPolicy::Nothing,
-        RunPolicy::WarmUp,
-        RunPolicy::Leadership,
+        RunPolicy::BeforeCaches,
+        RunPolicy::AllReplicas,
+        RunPolicy::Warm,
+        RunPolicy::LeaderElected,
     ];
     for phase in phases {
         start_phase(inner, supervisor, phase, start).await;
@@ -238,11 +240,11 @@ async fn start_phase(
     for runnable in runnables.iter().filter(|runnable| runnable.run_policy() == phase) {
         match (phase, term) {
             // On leader and standby.
-            (RunPolicy::NoCaches | RunPolicy::Nothing, _) => {
+            (RunPolicy::BeforeCaches | RunPolicy::AllReplicas, _) => {
                 supervisor.start(runnable, &Leadership::always(), None, stop, deadline);
             }
-            (RunPolicy::Leadership, None) => {}
-            (RunPolicy::Leadership, Some(term)) => {
+            (RunPolicy::LeaderElected, None) => {}
+            (RunPolicy::LeaderElected, Some(term)) => {
                 supervisor.start(runnable, leadership, Some(term.clone()), stop, deadline);
             }
             _ => supervisor.start(runnable, leadership, None, stop, deadline),
@@ -260,7 +262,7 @@ async fn wind_down(
     deadline: MonotonicTime,
 ) -> Vec<String> {
     // A runnable that warms up does leader work too, as long as this replica leads.
-    let leads = |needs| matches!(needs, RunPolicy::Leadership | RunPolicy::WarmUp);
+    let leads = |needs| matches!(needs, RunPolicy::LeaderElected | RunPolicy::Warm);
     let mut unfinished = supervisor.stop(deadline, leads).await;
     keeper.revoke();
     let clock = inner.runtime.clock();
@@ -290,7 +292,7 @@ async fn wind_down(
     }
     unfinished.extend(
         supervisor
-            .stop(deadline, |needs| needs != RunPolicy::NoCaches)
+            .stop(deadline, |needs| needs != RunPolicy::BeforeCaches)
             .await,
     );
     // No user of caches is left.

@@ -91,7 +91,7 @@ impl Warmth {
 fn warming(inner: &Inner) -> BTreeSet<String> {
     let runnables = inner.runnables().into_iter();
     runnables
-        .filter(|runnable| runnable.run_policy() == RunPolicy::WarmUp)
+        .filter(|runnable| runnable.run_policy() == RunPolicy::Warm)
         .map(|runnable| runnable.name().to_owned())
         .collect()
 }

@@ -79,7 +79,7 @@ impl SourceSummary {
             (true, false) if !is_late => RunnableStatus::Waiting {
                 on: self.waiting.clone(),
             },
-            _ => RunnableStatus::Impaired { reason },
+            _ => RunnableStatus::PartiallyDegraded { reason },
         }
     }
 

@@ -4,22 +4,22 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
-use steersman_core::{Clock, MonotonicTime, Presence, Sighting};
+use steersman_core::{Clock, MonotonicTime, Presence, PresenceStatus};
 
 use super::Sightings;
 
 /// Passes changes that have lasted. A new reason with the same state is not a change.
-pub(super) fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Duration) -> Sightings {
+pub(super) fn debounce(presence_statuses: Sightings, clock: Arc<dyn Clock>, lasting: Duration) -> Sightings {
     struct State {
-        sightings: Sightings,
-        reported: Option<Sighting>,
+        presence_statuses: Sightings,
+        reported: Option<PresenceStatus>,
         /// True after the first answer.
         is_answered: bool,
         /// The new state, and the time at which it will have lasted.
-        pending: Option<(Sighting, MonotonicTime)>,
+        pending: Option<(PresenceStatus, MonotonicTime)>,
     }
     let state = State {
-        sightings,
+        presence_statuses,
         reported: None,
         is_answered: false,
         pending: None,
@@ -27,37 +27,39 @@ pub(super) fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Dur
     let settled = stream::unfold((state, clock), move |(mut state, clock)| async move {
         loop {
             let next = match &state.pending {
-                None => state.sightings.next().await,
+                None => state.presence_statuses.next().await,
                 Some((_, due)) => tokio::select! {
                     biased;
                     () = clock.sleep_until(*due) => {
-                        state.reported = state.pending.take().map(|(sighting, _)| sighting);
+                        state.reported = state.pending.take().map(|(presence_status, _)| presence_status);
                         return state.reported.clone().map(|reported| (reported, (state, clock)));
                     }
-                    next = state.sightings.next() => next,
+                    next = state.presence_statuses.next() => next,
                 },
             };
             match (next, &state.reported) {
                 (None, _) if state.pending.is_none() => return None,
                 (None, _) => {
                     // Nothing can change the pending state any more.
-                    state.sightings = stream::pending().boxed();
+                    state.presence_statuses = stream::pending().boxed();
                 }
-                (Some(sighting), Some(reported)) if state.is_answered && !is_same(reported, &sighting) => {
+                (Some(presence_status), Some(reported))
+                    if state.is_answered && !is_same(reported, &presence_status) =>
+                {
                     let lasts = state
                         .pending
                         .take()
-                        .filter(|(before, _)| is_same(before, &sighting));
+                        .filter(|(before, _)| is_same(before, &presence_status));
                     let due = lasts.map_or_else(|| clock.now() + lasting, |(_, due)| due);
-                    state.pending = Some((sighting, due));
+                    state.pending = Some((presence_status, due));
                 }
-                (Some(sighting), reported) => {
-                    let is_news = reported.as_ref() != Some(&sighting);
+                (Some(presence_status), reported) => {
+                    let is_news = reported.as_ref() != Some(&presence_status);
                     state.pending = None;
                     if is_news {
-                        state.is_answered |= sighting.presence != Presence::Unknown;
-                        state.reported = Some(sighting.clone());
-                        return Some((sighting, (state, clock)));
+                        state.is_answered |= presence_status.presence != Presence::Unknown;
+                        state.reported = Some(presence_status.clone());
+                        return Some((presence_status, (state, clock)));
                     }
                 }
             }
@@ -67,7 +69,7 @@ pub(super) fn debounce(sightings: Sightings, clock: Arc<dyn Clock>, lasting: Dur
 }
 
 /// Returns true if two states are the same, for any reason.
-fn is_same(one: &Sighting, other: &Sighting) -> bool {
+fn is_same(one: &PresenceStatus, other: &PresenceStatus) -> bool {
     (one.presence, &one.incarnation) == (other.presence, &other.incarnation)
 }
 
@@ -157,7 +159,10 @@ mod tests {
             stream::unfold(receiver, |mut receiver| async move {
                 receiver.changed().await.ok()?;
                 let (presence, version) = *receiver.borrow_and_update();
-                Some((Sighting::new(presence, format!("it is at {version}")), receiver))
+                Some((
+                    PresenceStatus::new(presence, format!("it is at {version}")),
+                    receiver,
+                ))
             })
         });
         let mut settled = condition.debounce(Duration::from_secs(2)).watch(&clock);

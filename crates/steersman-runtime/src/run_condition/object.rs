@@ -7,7 +7,7 @@ use futures::{StreamExt, stream};
 use serde::de::DeserializeOwned;
 use steersman_cache::{Event, InformerHandle, Registration, Resource, Scope, WatchError};
 use steersman_cluster::{Cluster, POLL_EVERY, PresenceWatch};
-use steersman_core::{ObjectKey, Presence, Sighting};
+use steersman_core::{ObjectKey, Presence, PresenceStatus};
 use tokio::sync::watch;
 
 use super::Sightings;
@@ -25,21 +25,22 @@ pub(super) fn watch_object<K: KnownKind + DeserializeOwned + Send + Sync + 'stat
     let (cluster, key, holds) = (cluster.clone(), key.clone(), Arc::clone(holds));
     let begin = move || Watching::begin(&cluster, &key, &holds);
     let first = begin();
-    let sightings = stream::unfold(
+    let presence_statuses = stream::unfold(
         (first, begin, None),
         |(mut watching, begin, mut reported)| async move {
             loop {
-                let sighting = watching.next(reported.as_ref()).await;
-                if sighting.is_some() {
-                    reported = sighting.clone();
-                    return sighting.map(|sighting| (sighting, (watching, begin, reported)));
+                let presence_status = watching.next(reported.as_ref()).await;
+                if presence_status.is_some() {
+                    reported = presence_status.clone();
+                    return presence_status
+                        .map(|presence_status| (presence_status, (watching, begin, reported)));
                 }
                 // The informer was removed.
                 watching = begin();
             }
         },
     );
-    sightings.boxed()
+    presence_statuses.boxed()
 }
 
 /// One informer of the object.
@@ -49,7 +50,7 @@ struct Watching {
     informer: InformerHandle,
     registration: Registration,
     /// State from its events. Without an event, the object does not exist.
-    object: watch::Receiver<Sighting>,
+    object: watch::Receiver<PresenceStatus>,
     /// Held while the kind is not installed: the server is not asked as long as that is known.
     presence: Option<PresenceWatch>,
 }
@@ -67,20 +68,22 @@ impl Watching {
         }
         let informer = cluster.cache().informer_in(&resource, &scope);
         let about = format!("{resource} {key}");
-        let absent = Sighting::new(Presence::Absent, format!("{about} does not exist"));
+        let absent = PresenceStatus::new(Presence::Absent, format!("{about} does not exist"));
         let (reported, object) = watch::channel(absent);
         let holds = Arc::clone(holds);
         let registration = informer.handle("condition", move |event: &Event| {
             let object = event.object();
-            let sighting = match object.decoded::<K>() {
-                _ if event.is_deletion() => Sighting::new(Presence::Absent, format!("{about} was deleted")),
-                Ok(found) => Sighting::new(
+            let presence_status = match object.decoded::<K>() {
+                _ if event.is_deletion() => {
+                    PresenceStatus::new(Presence::Absent, format!("{about} was deleted"))
+                }
+                Ok(found) => PresenceStatus::new(
                     Presence::from(holds(&found)),
                     format!("{about} has resource version {}", object.resource_version()),
                 ),
-                Err(error) => Sighting::new(Presence::Unknown, error.to_string()),
+                Err(error) => PresenceStatus::new(Presence::Unknown, error.to_string()),
             };
-            reported.send_replace(sighting);
+            reported.send_replace(presence_status);
         });
         Self {
             cluster: cluster.clone(),
@@ -93,7 +96,7 @@ impl Watching {
     }
 
     /// Returns the next state that differs from the last one; `None` if the informer was removed.
-    async fn next(&mut self, reported: Option<&Sighting>) -> Option<Sighting> {
+    async fn next(&mut self, reported: Option<&PresenceStatus>) -> Option<PresenceStatus> {
         loop {
             let health = self.informer.health();
             if self.cluster.is_closed() {
@@ -104,17 +107,17 @@ impl Watching {
             }
             let object = self.object.borrow_and_update().clone();
             let because = |presence: Presence, trouble: &WatchError| {
-                Sighting::new(presence, format!("{}: {trouble}", self.resource))
+                PresenceStatus::new(presence, format!("{}: {trouble}", self.resource))
             };
-            let is_absent = health.trouble.as_deref() == Some(&WatchError::Absent);
-            let sighting = match &health.trouble {
+            let is_absent = health.error.as_deref() == Some(&WatchError::NotInstalled);
+            let presence_status = match &health.error {
                 Some(trouble) if is_absent => Some(because(Presence::Absent, trouble)),
                 _ if self.registration.is_synced() => Some(object),
                 Some(trouble) => Some(because(Presence::Unknown, trouble)),
                 None => None,
             };
-            if sighting.is_some() && sighting.as_ref() != reported {
-                return sighting;
+            if presence_status.is_some() && presence_status.as_ref() != reported {
+                return presence_status;
             }
             if !is_absent {
                 self.presence = None;
@@ -124,7 +127,7 @@ impl Watching {
             tokio::select! {
                 biased;
                 _ = self.object.changed() => {}
-                _ = self.informer.health_when(|now| (now.synced, &now.trouble) != (health.synced, &health.trouble)) => {}
+                _ = self.informer.health_when(|now| (now.synced, &now.error) != (health.synced, &health.error)) => {}
                 () = self.registration.synced(), if !self.registration.is_synced() => {}
             }
         }

@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc};
 
 use steersman_cache::{Event, Health, InformerHandle, Object, Query, Registration, WatchError};
 use steersman_cluster::Cluster;
-use steersman_core::{Presence, Sighting};
+use steersman_core::{Presence, PresenceStatus};
 use tokio::sync::watch;
 
 use super::{KindSource, SourceOptions, SourceState, mapping::Deferred};
@@ -46,14 +46,14 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
     async fn watch_while_present(&self) {
         let resource = &self.source.spec().resource;
         let mut presence = self.cluster.presence(resource, self.options.poll_every);
-        let (mut sighting, mut logged): (_, Logged) = (presence.now(), None);
+        let (mut presence_status, mut logged): (_, Logged) = (presence.now(), None);
         let mut before = Vec::new();
         loop {
-            match sighting.presence {
+            match presence_status.presence {
                 Presence::Present => {
                     let was_absent = matches!(logged, Some((Presence::Absent, _)));
-                    self.log_presence(&sighting, &mut logged);
-                    let removed = presence.when(|now| is_over(&sighting, now));
+                    self.log_presence(&presence_status, &mut logged);
+                    let removed = presence.when(|now| is_over(&presence_status, now));
                     let Some(now) = self.watch_until(removed, &mut before, was_absent).await else {
                         return;
                     };
@@ -64,25 +64,25 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
                         false => Vec::new(),
                     };
                     self.kind_removed(deleted).await;
-                    sighting = now;
+                    presence_status = now;
                     continue;
                 }
                 Presence::Absent => {
-                    self.log_presence(&sighting, &mut logged);
+                    self.log_presence(&presence_status, &mut logged);
                     (self.report)(SourceState::Dormant {
-                        reason: sighting.reason.to_string(),
+                        reason: presence_status.reason.to_string(),
                     });
                 }
                 // An absent kind counts as absent until its presence is known again.
                 Presence::Unknown if logged.is_some() => {}
-                Presence::Unknown if sighting.is_pending => (self.report)(SourceState::Waiting),
+                Presence::Unknown if presence_status.is_pending => (self.report)(SourceState::Waiting),
                 Presence::Unknown => (self.report)(SourceState::Trouble {
-                    reason: sighting.reason.to_string(),
+                    reason: presence_status.reason.to_string(),
                     absent: false,
                     was_ready: false,
                 }),
             }
-            sighting = presence.when(|now| *now != sighting).await;
+            presence_status = presence.when(|now| *now != presence_status).await;
         }
     }
 
@@ -102,14 +102,14 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
     }
 
     /// Logs that the kind was installed or removed, once for each change.
-    fn log_presence(&self, sighting: &Sighting, logged: &mut Logged) {
-        let now = (sighting.presence, sighting.incarnation.clone());
+    fn log_presence(&self, presence_status: &PresenceStatus, logged: &mut Logged) {
+        let now = (presence_status.presence, presence_status.incarnation.clone());
         if logged.replace(now.clone()).as_ref() == Some(&now) {
             return;
         }
         let (controller, kind) = (self.sink.queue().name(), &self.source.spec().resource);
-        let (cluster, reason) = (self.cluster.name(), &sighting.reason);
-        if sighting.is_present() {
+        let (cluster, reason) = (self.cluster.name(), &presence_status.reason);
+        if presence_status.is_present() {
             tracing::info!(controller, %kind, %cluster, %reason, "kind is installed; watching it");
         } else {
             tracing::info!(controller, %kind, %cluster, %reason, "kind is not installed; not watching it");
@@ -180,7 +180,7 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
         loop {
             let is_new = |health: &Health| {
                 seen.as_ref()
-                    .is_none_or(|seen| seen.synced != health.synced || seen.trouble != health.trouble)
+                    .is_none_or(|seen| seen.synced != health.synced || seen.error != health.error)
             };
             tokio::select! {
                 biased;
@@ -193,7 +193,7 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
             match &seen {
                 Some(health) if health.ended => return,
                 // Not yet a change: the handler has not received all objects.
-                Some(health) if health.synced && health.trouble.is_none() && !is_ready => {}
+                Some(health) if health.synced && health.error.is_none() && !is_ready => {}
                 Some(health) => (self.report)(self.state_of(health, is_ready)),
                 None => {}
             }
@@ -219,7 +219,7 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
 
     fn state_of(&self, health: &Health, is_ready: bool) -> SourceState {
         let spec = self.source.spec();
-        let Some(error) = &health.trouble else {
+        let Some(error) = &health.error else {
             return match is_ready {
                 true => SourceState::Ready,
                 false => SourceState::Waiting,
@@ -227,7 +227,7 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
         };
         let (reason, absent) = (
             format!("{}: {error}", spec.resource),
-            **error == WatchError::Absent,
+            **error == WatchError::NotInstalled,
         );
         // The watch can notice the removal before the presence check does.
         match absent && spec.presence != WhenAbsent::Mistake {

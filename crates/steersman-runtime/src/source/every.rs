@@ -132,7 +132,7 @@ impl Inner {
             SourceState::Trouble {
                 reason, absent: true, ..
             } => Some(format!(
-                "{reason}: install it, or say `.when_installed()` (cluster {name})"
+                "{reason}: install it, or call `.when_installed()` (cluster {name})"
             )),
             SourceState::Trouble { reason, .. } => Some(format!("{reason} (cluster {name})")),
             _ => None,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_in_trouble_holds_up_no_other_and_is_named() {
+    fn a_failing_cluster_delays_no_other_and_is_named() {
         let (board, states) = board();
         let (a, b) = (ClusterName::from("a"), ClusterName::from("b"));
         board.set(&a, SourceState::Ready);

@@ -4,9 +4,9 @@
 //! # Guarantees
 //! 1. A line names the replica, and the cluster if there is one.
 //! 2. A state is logged when it begins. Further reasons for the same state are logged at `debug`.
-//! 3. A change for the worse is a warning only if it lasts for [`WARN_AFTER`]: from ready to impaired or degraded, and from
-//!    impaired to degraded. A closed watch, a 410 and a lost response have recovered by then: neither the failure nor its
-//!    end is logged above `debug`.
+//! 3. A change for the worse is a warning only if it lasts for [`WARN_AFTER`]: from ready to partially degraded or
+//!    degraded, and from partially degraded to degraded. A closed watch, a 410 and a lost response have recovered by then:
+//!    neither the failure nor its end is logged above `debug`.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ enum Phase {
     Started,
     Ready,
     Dormant,
-    Impaired,
+    PartiallyDegraded,
     Degraded,
 }
 
@@ -48,7 +48,7 @@ impl Phase {
             RunnableStatus::Waiting { .. } => None,
             RunnableStatus::Ready => Some(Self::Ready),
             RunnableStatus::Dormant { .. } => Some(Self::Dormant),
-            RunnableStatus::Impaired { .. } => Some(Self::Impaired),
+            RunnableStatus::PartiallyDegraded { .. } => Some(Self::PartiallyDegraded),
             RunnableStatus::Degraded { .. } => Some(Self::Degraded),
         }
     }
@@ -68,20 +68,26 @@ impl StatusHandle {
             cluster,
             replica,
         } = self.fields();
-        tracing::info!(name, cluster, replica, reason, "condition holds; starting");
+        tracing::info!(
+            name,
+            cluster,
+            replica,
+            reason,
+            "run condition is true; starting runnable"
+        );
     }
 
     pub(super) fn log_status(&self, board: &mut Board, status: &RunnableStatus) {
         let logged = board.logged.entry(self.number).or_default();
         let phase = Phase::of(status);
-        let is_trouble = matches!(phase, Some(Phase::Impaired | Phase::Degraded));
+        let is_trouble = matches!(phase, Some(Phase::PartiallyDegraded | Phase::Degraded));
         if !is_trouble || phase == logged.last {
             logged.overdue = None;
         }
         let is_news = match (logged.last, phase) {
             (_, None) | (Some(Phase::Started), Some(Phase::Ready)) => false,
-            (Some(Phase::Ready), Some(Phase::Impaired | Phase::Degraded))
-            | (Some(Phase::Impaired), Some(Phase::Degraded)) => {
+            (Some(Phase::Ready), Some(Phase::PartiallyDegraded | Phase::Degraded))
+            | (Some(Phase::PartiallyDegraded), Some(Phase::Degraded)) => {
                 if logged.overdue.is_none() {
                     logged.overdue = self.warn_later();
                 }
@@ -146,13 +152,13 @@ impl Fields {
         } = self;
         match status {
             RunnableStatus::Degraded { reason } if is_news => {
-                tracing::warn!(name, cluster, replica, reason, "degraded");
+                tracing::warn!(name, cluster, replica, reason, "runnable degraded");
             }
-            RunnableStatus::Impaired { reason } if is_news => {
-                tracing::warn!(name, cluster, replica, reason, "impaired");
+            RunnableStatus::PartiallyDegraded { reason } if is_news => {
+                tracing::warn!(name, cluster, replica, reason, "runnable partially degraded");
             }
-            status if is_news => tracing::info!(name, cluster, replica, "{status}"),
-            status => tracing::debug!(name, cluster, replica, "{status}"),
+            status if is_news => tracing::info!(name, cluster, replica, "runnable {status}"),
+            status => tracing::debug!(name, cluster, replica, "runnable {status}"),
         }
     }
 }

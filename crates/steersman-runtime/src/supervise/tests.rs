@@ -58,11 +58,11 @@ where
     Fut: Future<Output = Result<(), BoxError>> + Send,
     RunFn<F>: Runnable,
 {
-    BoxRunnable::new(run_fn("one", function).with_policy(RunPolicy::WarmUp))
+    BoxRunnable::new(run_fn("one", function).with_policy(RunPolicy::Warm))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn guarantee_1_what_was_cancelled_is_gone_before_the_next_of_its_name_begins() {
+async fn guarantee_1_a_cancelled_runnable_ends_before_the_next_of_its_name_starts() {
     let mut stage = Stage::new();
     let (runs, mut begun) = watch::channel(0);
     let (go_on, blocked) = std::sync::mpsc::channel::<()>();
@@ -115,7 +115,7 @@ async fn guarantee_2_a_leader_that_fails_because_its_term_is_over_is_no_failure(
             Err("held back".into())
         }
     };
-    let careless = BoxRunnable::new(run_fn("one", careless).with_policy(RunPolicy::Leadership));
+    let careless = BoxRunnable::new(run_fn("one", careless).with_policy(RunPolicy::LeaderElected));
     stage.start(&careless, (&leadership, leadership.try_term()));
     stage.supervisor.begun().await;
     fence_keeper.close("the time is up");
@@ -236,7 +236,7 @@ async fn guarantee_2_a_warm_up_runnable_that_fails_long_after_it_led_is_a_failur
 
 // R68
 #[tokio::test]
-async fn guarantee_2_what_holds_a_term_is_cancelled_with_it_also_while_it_is_stopping() {
+async fn guarantee_2_a_holder_of_a_term_is_cancelled_with_it_also_while_stopping() {
     let mut stage = Stage::new();
     let (keeper, leadership) = LeadershipKeeper::new();
     keeper.grant(Fence::open());

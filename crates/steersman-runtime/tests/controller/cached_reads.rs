@@ -232,7 +232,7 @@ async fn a_declared_kind_is_in_sync_before_the_first_reconcile_and_enqueues_noth
 
 // D20
 #[steersman_testing::test]
-async fn guarantee_2_a_run_keeps_what_it_read_when_it_loses_leadership(fixture: Fixture) {
+async fn guarantee_2_a_run_keeps_its_informers_when_it_loses_leadership(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     stage
         .live()

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
 use steersman_cache::Resource;
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::{Action, ObjectKey, Sighting};
+use steersman_core::{Action, ObjectKey, PresenceStatus};
 use steersman_runtime::{
     Builder, Context, Controller, Options, Reconciler, Request, RequestKey, RunnableStatus, dynamic, kind,
     map_metadata, reconcile_fn, same_object,
@@ -148,7 +148,7 @@ async fn informers_of_another_cluster_are_kept_until_the_run_or_the_cluster_ends
 
 // R5, R168
 #[steersman_testing::test]
-async fn one_of_which_it_is_not_known_yet_whether_it_has_the_kind_is_no_trouble(fixture: Fixture) {
+async fn a_cluster_with_an_unknown_kind_is_not_degraded(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let missing = Resource::new(fixture.group(), "v1", "Widget", "widgets");
     let calls = Calls::new();
@@ -168,7 +168,7 @@ async fn one_of_which_it_is_not_known_yet_whether_it_has_the_kind_is_no_trouble(
         held.hit().await;
         let_go_on().await;
         drop(held);
-        let is_known = |(_, sighting): (_, Sighting)| sighting.is_absent();
+        let is_known = |(_, presence_status): (_, PresenceStatus)| presence_status.is_absent();
         until(|| b.presences().into_iter().any(is_known)).await;
         let_go_on().await;
     };
@@ -206,7 +206,7 @@ async fn a_strict_controller_waits_until_the_presence_of_an_optional_kind_is_kno
 }
 
 #[steersman_testing::test]
-async fn clusters_come_go_and_come_back(fixture: Fixture) {
+async fn clusters_are_added_removed_and_added_again(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let cluster_set = stage.runtime.clusters().clone();
     let home = cluster_set.begin_removal(&ClusterName::default()).unwrap();
@@ -422,7 +422,7 @@ async fn children_in_a_cluster_wake_their_owner_in_that_cluster(fixture: Fixture
 
 // R95
 #[steersman_testing::test]
-async fn whether_a_kind_is_in_namespaces_is_asked_where_it_is_watched(fixture: Fixture) {
+async fn the_scope_of_a_kind_is_queried_in_the_cluster_that_is_watched(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     // The controller's own cluster cannot say it.

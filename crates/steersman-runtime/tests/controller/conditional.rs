@@ -14,7 +14,7 @@ use steersman_cluster::DeleteOptions;
 use steersman_core::{
     Clock,
     Presence::{self, Absent, Present, Unknown},
-    Random, Sighting, Spawner, Task, TestClock,
+    PresenceStatus, Random, Spawner, Task, TestClock,
 };
 use steersman_runtime::{
     Conditional, Leadership, RunCondition, RunContext, Runnable, RunnableStatus, StopHandle, run_fn,
@@ -42,7 +42,7 @@ enum Ending {
 /// Something that runs while the test says so.
 struct Scene {
     clock: TestClock,
-    sightings: Arc<watch::Sender<Sighting>>,
+    presence_statuses: Arc<watch::Sender<PresenceStatus>>,
     runtime: Arc<RuntimeContext>,
     /// How often it began, and how often it ended.
     runs: Arc<watch::Sender<(u32, u32)>>,
@@ -61,16 +61,16 @@ impl Drop for Counted {
 
 impl Scene {
     fn new(ending: Ending) -> Self {
-        let sightings = Arc::new(watch::Sender::new(Sighting::new(Unknown, "it begins")));
+        let presence_statuses = Arc::new(watch::Sender::new(PresenceStatus::new(Unknown, "it begins")));
         let runs = Arc::new(watch::Sender::default());
-        let (told, counted) = (Arc::clone(&sightings), Arc::clone(&runs));
+        let (told, counted) = (Arc::clone(&presence_statuses), Arc::clone(&runs));
         let condition = RunCondition::from_stream("told", move || {
             let mut told = told.subscribe();
             told.mark_changed();
             stream::unfold(told, |mut told| async move {
                 told.changed().await.ok()?;
-                let sighting = told.borrow_and_update().clone();
-                Some((sighting, told))
+                let presence_status = told.borrow_and_update().clone();
+                Some((presence_status, told))
             })
         });
         let task = run_fn("task", move |cx: RunContext| {
@@ -106,7 +106,7 @@ impl Scene {
         let task = Spawner::current().spawn("conditional", async move { conditional.run(cx).await.unwrap() });
         Self {
             clock,
-            sightings,
+            presence_statuses,
             runtime,
             runs,
             task,
@@ -115,7 +115,8 @@ impl Scene {
     }
 
     fn tell(&self, presence: Presence, reason: &str) {
-        self.sightings.send_replace(Sighting::new(presence, reason));
+        self.presence_statuses
+            .send_replace(PresenceStatus::new(presence, reason));
     }
 
     /// Waits until it has begun and ended so often.
@@ -144,7 +145,7 @@ impl Scene {
 
 // R2
 #[tokio::test]
-async fn guarantee_2_what_cannot_be_told_leaves_everything_as_it_is() {
+async fn guarantee_2_an_unknown_condition_changes_nothing() {
     let scene = Scene::new(Ending::WhenTold);
     scene.tell(Unknown, "nobody answers");
     scene.stands("waiting for nobody answers").await;
@@ -160,7 +161,7 @@ async fn guarantee_2_what_cannot_be_told_leaves_everything_as_it_is() {
 }
 
 #[tokio::test]
-async fn guarantee_1_what_ends_by_itself_runs_again_when_its_condition_holds_anew() {
+async fn guarantee_1_a_runnable_that_ended_runs_again_when_its_condition_is_true_again() {
     let scene = Scene::new(Ending::ByItself);
     scene.tell(Present, "it is on");
     scene.ran(1, 1).await;
@@ -172,13 +173,13 @@ async fn guarantee_1_what_ends_by_itself_runs_again_when_its_condition_holds_ane
     scene.stands("dormant").await;
     scene.tell(Present, "it is on");
     scene.ran(2, 2).await;
-    let another = Sighting::new(Present, "it is another one").incarnation("2");
-    scene.sightings.send_replace(another);
+    let another = PresenceStatus::new(Present, "it is another one").incarnation("2");
+    scene.presence_statuses.send_replace(another);
     scene.ran(3, 3).await;
 }
 
 #[tokio::test]
-async fn guarantee_7_what_fails_after_its_condition_stopped_it_ends_nothing_else() {
+async fn guarantee_7_a_failure_while_stopping_does_not_end_the_run() {
     let scene = Scene::new(Ending::WithAnError);
     for cycle in 1..=3 {
         scene.tell(Present, "it is on");
@@ -190,8 +191,8 @@ async fn guarantee_7_what_fails_after_its_condition_stopped_it_ends_nothing_else
         scene.ran(cycle, if cycle < 3 { cycle } else { cycle - 1 }).await;
     }
     // The same for one that makes room for another incarnation.
-    let another = Sighting::new(Present, "it is another one").incarnation("2");
-    scene.sightings.send_replace(another);
+    let another = PresenceStatus::new(Present, "it is another one").incarnation("2");
+    scene.presence_statuses.send_replace(another);
     scene.ran(4, 3).await;
     assert!(!scene.task.is_finished());
 }
@@ -216,15 +217,15 @@ impl Runnable for Forgetful {
 }
 
 #[tokio::test]
-async fn guarantee_3_another_incarnation_is_noticed_also_if_nothing_ran_when_it_came() {
+async fn guarantee_3_another_incarnation_is_detected_also_while_nothing_runs() {
     let forgotten = Arc::new(watch::Sender::new(0));
-    let sightings = Arc::new(watch::Sender::new(
-        Sighting::new(Present, "the first").incarnation("1"),
+    let presence_statuses = Arc::new(watch::Sender::new(
+        PresenceStatus::new(Present, "the first").incarnation("1"),
     ));
-    let told = Arc::clone(&sightings);
+    let told = Arc::clone(&presence_statuses);
     let condition = RunCondition::from_stream("told", move || {
-        let sighting = told.borrow().clone();
-        stream::iter([sighting]).chain(stream::pending())
+        let presence_status = told.borrow().clone();
+        stream::iter([presence_status]).chain(stream::pending())
     });
     let conditional = Conditional::new(Forgetful(Arc::clone(&forgotten)), condition);
     let run_once = async || {
@@ -248,7 +249,7 @@ async fn guarantee_3_another_incarnation_is_noticed_also_if_nothing_ran_when_it_
     };
     assert_eq!(run_once().await, 0);
     assert_eq!(run_once().await, 0, "it is the same");
-    sightings.send_replace(Sighting::new(Present, "the second").incarnation("2"));
+    presence_statuses.send_replace(PresenceStatus::new(Present, "the second").incarnation("2"));
     assert_eq!(run_once().await, 1);
     assert_eq!(run_once().await, 1, "it is the same");
 }
@@ -379,14 +380,14 @@ async fn an_object_that_cannot_be_decoded_is_not_taken_for_a_missing_one(fixture
         .unwrap();
     let has_seven = |numbers: &Numbers| numbers.data.values().any(|number| *number == 7);
     let condition = RunCondition::object_is(&stage.cluster, key(&fixture, "numbers"), has_seven);
-    let mut sightings = condition.watch(&stage.clock);
-    let first = sightings.next().await.unwrap();
+    let mut presence_statuses = condition.watch(&stage.clock);
+    let first = presence_statuses.next().await.unwrap();
     assert_eq!(first.presence, Unknown, "{first}");
     client
         .delete::<ConfigMap>(&key(&fixture, "numbers"), DeleteOptions::default())
         .await
         .unwrap();
-    assert!(sightings.next().await.unwrap().is_absent());
+    assert!(presence_statuses.next().await.unwrap().is_absent());
 }
 
 // R28
@@ -395,32 +396,32 @@ async fn a_condition_on_an_object_follows_its_existence(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let client = stage.live();
     let condition = RunCondition::object_exists::<ConfigMap>(&stage.cluster, key(&fixture, "flag"));
-    let mut sightings = condition.watch(&stage.clock);
+    let mut presence_statuses = condition.watch(&stage.clock);
     for _ in 0..2 {
-        assert!(sightings.next().await.unwrap().is_absent());
+        assert!(presence_statuses.next().await.unwrap().is_absent());
         // Another object is none of its business.
         client.apply(&config_map(&fixture, "another", "1")).await.unwrap();
         client.create(&config_map(&fixture, "flag", "1")).await.unwrap();
-        let there = sightings.next().await.unwrap();
+        let there = presence_statuses.next().await.unwrap();
         assert!(there.is_present(), "{there}");
         client
             .delete::<ConfigMap>(&key(&fixture, "flag"), DeleteOptions::default())
             .await
             .unwrap();
     }
-    assert!(sightings.next().await.unwrap().is_absent());
+    assert!(presence_statuses.next().await.unwrap().is_absent());
 }
 
 // R2, R28
 #[steersman_testing::test]
-async fn an_object_of_an_absent_kind_is_absent_and_not_asked_for_again(fixture: Fixture) {
+async fn an_object_of_an_absent_kind_is_absent_and_not_requested_again(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let clock = TestClock::new();
     let builder = cluster_through(&fixture, &proxy, "default");
     let stage = Stage::of(builder, Arc::new(clock.clone())).await;
     let condition = RunCondition::object_exists::<Missing>(&stage.cluster, key(&fixture, "one"));
-    let mut sightings = condition.watch(&stage.clock);
-    let first = sightings.next().await.unwrap();
+    let mut presence_statuses = condition.watch(&stage.clock);
+    let first = presence_statuses.next().await.unwrap();
     assert!(first.is_absent() && first.reason.contains("missings"), "{first}");
     let asked = || {
         let all = proxy.exchanges();
@@ -431,7 +432,9 @@ async fn an_object_of_an_absent_kind_is_absent_and_not_asked_for_again(fixture: 
         until(|| {
             let mut all = stage.cluster.presences().into_iter();
             // As definitions and services have it: discovery would be asked again as time goes on.
-            all.any(|(_, sighting)| sighting.is_absent() && sighting.reason.ends_with("is not installed"))
+            all.any(|(_, presence_status)| {
+                presence_status.is_absent() && presence_status.reason.ends_with("is not installed")
+            })
         })
         .await;
         let_go_on().await;
@@ -445,10 +448,10 @@ async fn an_object_of_an_absent_kind_is_absent_and_not_asked_for_again(fixture: 
         assert_eq!(asked(), before);
     };
     tokio::select! {
-        another = sightings.next() => panic!("{another:?}"),
+        another = presence_statuses.next() => panic!("{another:?}"),
         () = is_left_alone => {}
     }
-    drop(sightings);
+    drop(presence_statuses);
     until(|| stage.cluster.presences().is_empty()).await;
 }
 
@@ -459,40 +462,40 @@ async fn a_forbidden_object_is_not_a_missing_object(fixture: Fixture) {
     let stage = Stage::through(&fixture, &proxy).await;
     let refused = proxy.inject(Matching::any().path("/configmaps"), Fault::answer(403));
     let condition = RunCondition::object_exists::<ConfigMap>(&stage.cluster, key(&fixture, "flag"));
-    let mut sightings = condition.watch(&stage.clock);
-    let first = sightings.next().await.unwrap();
+    let mut presence_statuses = condition.watch(&stage.clock);
+    let first = presence_statuses.next().await.unwrap();
     assert_eq!(first.presence, Unknown, "{first}");
     assert!(first.reason.contains("forbidden"), "{first}");
     drop(refused);
-    assert!(sightings.next().await.unwrap().is_absent());
+    assert!(presence_statuses.next().await.unwrap().is_absent());
     // Once it has been seen, what is in the way changes nothing.
     let client = fixture.client();
     let maps = kube::Api::<ConfigMap>::namespaced(client, fixture.namespace());
     let flag = config_map(&fixture, "flag", "1");
     maps.create(&Default::default(), &flag).await.unwrap();
-    assert!(sightings.next().await.unwrap().is_present());
+    assert!(presence_statuses.next().await.unwrap().is_present());
     // Its informer ends, and another one goes on.
     assert_eq!(stage.cluster.cache().informers().len(), 1);
     maps.delete("flag", &Default::default()).await.unwrap();
-    assert!(sightings.next().await.unwrap().is_absent());
+    assert!(presence_statuses.next().await.unwrap().is_absent());
     stage
         .cluster
         .cache()
         .remove(&steersman_cache::Resource::of::<ConfigMap>());
     maps.create(&Default::default(), &flag).await.unwrap();
-    assert!(sightings.next().await.unwrap().is_present());
+    assert!(presence_statuses.next().await.unwrap().is_present());
 }
 
 // R28
 #[steersman_testing::test]
-async fn a_condition_on_a_kind_says_whether_it_is_installed(fixture: Fixture) {
+async fn a_condition_on_a_kind_is_true_while_it_is_installed(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let first_known = async |condition: RunCondition| {
-        let mut sightings = condition.watch(&stage.clock);
+        let mut presence_statuses = condition.watch(&stage.clock);
         loop {
-            let sighting = sightings.next().await.unwrap();
-            if sighting.presence != Unknown {
-                return sighting.presence;
+            let presence_status = presence_statuses.next().await.unwrap();
+            if presence_status.presence != Unknown {
+                return presence_status.presence;
             }
         }
     };

@@ -151,7 +151,7 @@ async fn guarantee_3_a_dropped_controller_keeps_the_series_of_a_namesake(fixture
 
 // R152, D26
 #[steersman_testing::test]
-async fn gauges_of_a_queue_are_zero_after_a_stop_and_gone_with_the_controller(fixture: Fixture) {
+async fn gauges_of_a_queue_are_zero_after_a_stop_and_removed_with_the_controller(fixture: Fixture) {
     let (clock, stage) = Stage::timed(&fixture).await;
     let calls = Calls::new();
     let reconciler = calls.then(|_: ObjectKey, cx: Context, _| async move {

@@ -665,7 +665,7 @@ async fn a_state_machine_of_many_steps_is_not_slowed_down(fixture: Fixture) {
 
 // R149
 #[steersman_testing::test]
-async fn a_controller_that_writes_what_differs_is_not_slowed_down(fixture: Fixture) {
+async fn a_controller_that_writes_only_differences_is_not_slowed_down(fixture: Fixture) {
     let (_clock, stage) = Stage::timed(&fixture).await;
     let client = stage.live();
     client.create(&config_map(&fixture, "a", "0")).await.unwrap();

@@ -248,7 +248,7 @@ async fn a_limiter_of_ones_own_makes_the_gaps(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_priority_is_kept_across_retries_unless_the_action_says_another(fixture: Fixture) {
+async fn a_priority_is_kept_across_retries_unless_the_action_sets_another(fixture: Fixture) {
     let (clock, stage) = Stage::timed(&fixture).await;
     let calls = Calls::new();
     let reconciler = calls.then(|_: ObjectKey, _, time| async move {
@@ -535,7 +535,7 @@ async fn a_conflict_is_tried_again_and_converges(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_context_says_what_the_reconcile_is_about(fixture: Fixture) {
+async fn a_context_describes_its_reconcile(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let calls = Calls::new();
     let numbers = Arc::new(std::sync::Mutex::new(BTreeSet::new()));

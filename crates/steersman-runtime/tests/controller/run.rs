@@ -120,7 +120,7 @@ async fn guarantee_2_a_second_run_at_the_same_time_is_refused(fixture: Fixture) 
     assert!(matches!(failed(&error), ControllerError::AlreadyRunning { .. }));
     assert_eq!(
         error.to_string(),
-        "controller `maps` runs already: stop that run first"
+        "controller `maps` is already running: stop that run first"
     );
     // The first one does not notice.
     stage
@@ -219,7 +219,7 @@ fn fixture_client(fixture: &Fixture) -> steersman_cluster::Client {
 
 // R33
 #[steersman_testing::test]
-async fn a_controller_that_does_not_run_asks_for_nothing(fixture: Fixture) {
+async fn a_controller_that_does_not_run_sends_no_request(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     let controller = of_both(&stage, &Calls::new());
@@ -230,7 +230,7 @@ async fn a_controller_that_does_not_run_asks_for_nothing(fixture: Fixture) {
 
 // R151, R160
 #[steersman_testing::test]
-async fn guarantee_4_what_is_enqueued_before_a_run_or_between_two_is_worked_on_in_time(fixture: Fixture) {
+async fn guarantee_4_keys_enqueued_before_or_between_runs_are_reconciled(fixture: Fixture) {
     let (clock, stage) = Stage::timed(&fixture).await;
     let calls = Calls::new();
     let controller = Controller::<ObjectKey>::named("keys").build(&stage.cluster, calls.only());
@@ -253,7 +253,7 @@ async fn guarantee_4_what_is_enqueued_before_a_run_or_between_two_is_worked_on_i
 
 // R157
 #[steersman_testing::test]
-async fn guarantee_5_what_is_in_flight_may_end_with_a_client_that_works(fixture: Fixture) {
+async fn guarantee_5_reconciles_in_flight_finish_with_a_working_client(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let (calls, go_on) = (Calls::new(), Arc::new(Notify::new()));
     let reconciler = {
@@ -289,7 +289,7 @@ async fn guarantee_5_what_is_in_flight_may_end_with_a_client_that_works(fixture:
 
 // R157
 #[steersman_testing::test]
-async fn guarantee_5_what_does_not_end_in_time_is_cancelled_and_its_key_is_kept(fixture: Fixture) {
+async fn guarantee_5_a_reconcile_that_exceeds_the_timeout_is_cancelled_and_its_key_is_kept(fixture: Fixture) {
     let (clock, stage) = Stage::timed(&fixture).await;
     let calls = Calls::new();
     let reconciler = calls.then(|_: ObjectKey, _, time| async move {
@@ -322,7 +322,7 @@ async fn guarantee_5_what_does_not_end_in_time_is_cancelled_and_its_key_is_kept(
 }
 
 #[steersman_testing::test]
-async fn a_controller_that_drains_works_off_what_is_ready(fixture: Fixture) {
+async fn a_draining_controller_reconciles_its_ready_keys(fixture: Fixture) {
     let stage = Stage::new(&fixture).await;
     let calls = Calls::new();
     let reconciler = calls.then(|_: ObjectKey, cx, _| async move {
@@ -387,7 +387,7 @@ async fn dropping_a_run_ends_it(fixture: Fixture) {
 
 // R90, R94
 #[steersman_testing::test]
-async fn guarantee_6_a_source_in_trouble_holds_up_only_its_own_controller(fixture: Fixture) {
+async fn guarantee_6_a_failing_source_delays_only_its_own_controller(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     stage
@@ -459,7 +459,7 @@ async fn a_kind_that_is_not_there_ends_the_run_after_the_time_for_sync(fixture: 
     assert_eq!(
         error.to_string(),
         format!(
-            "controller `widgets` watches {widgets}, which the server does not have: install it, or say \
+            "controller `widgets` watches {widgets}, which the server does not have: install it, or call \
              `.when_installed()` to run the controller only while it is there"
         )
     );
@@ -485,12 +485,12 @@ async fn a_strict_controller_ends_at_once_with_name_and_reason(fixture: Fixture)
     let _forbidden = proxy.inject(Matching::any().path("/secrets"), Fault::answer(403));
     let secrets = stage.run(&strict(Resource::of::<Secret>()));
     let error = secrets.ended().await.unwrap_err();
-    let is_named = |text: &str| text.starts_with("controller `strict` cannot begin: secrets/v1: forbidden");
+    let is_named = |text: &str| text.starts_with("controller `strict` cannot start: secrets/v1: forbidden");
     assert!(is_named(&error.to_string()), "{error}");
 }
 
 #[steersman_testing::test]
-async fn a_strict_controller_that_has_begun_waits_for_a_source_in_trouble(fixture: Fixture) {
+async fn a_started_strict_controller_waits_for_a_failing_source(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     let calls = Calls::new();
@@ -591,7 +591,7 @@ async fn a_source_that_is_not_in_sync_in_time_is_named_and_waited_for(fixture: F
     let error = strict.ended().await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "controller `strict` cannot begin: secrets/v1 not in sync in time"
+        "controller `strict` cannot start: secrets/v1 not in sync in time"
     );
     pass(&clock, Duration::from_secs(59)).await;
     let is_named = |is: &str| is.starts_with("degraded") && is.contains("secrets/v1");

@@ -42,7 +42,7 @@ async fn uid(client: &Client, key: &ObjectKey) -> String {
 
 // R97, R118, R145
 #[steersman_testing::test]
-async fn only_what_is_declared_is_watched_and_once_for_all(fixture: Fixture) {
+async fn only_declared_kinds_are_watched_and_each_once(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     let namespace = fixture.namespace();
@@ -560,7 +560,7 @@ async fn a_predicate_is_for_its_own_watch_only(fixture: Fixture) {
 
 // R17
 #[steersman_testing::test]
-async fn a_controller_whose_informer_is_removed_takes_part_in_the_next(fixture: Fixture) {
+async fn a_controller_whose_informer_is_removed_uses_the_next(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     let client = fixture_client(&fixture).await;
@@ -680,7 +680,7 @@ async fn sleeps(clock: &TestClock, controller: &Controller<ObjectKey>, next: u64
 
 // R97
 #[steersman_testing::test]
-async fn the_parts_of_a_kind_that_is_watched_are_what_is_read(fixture: Fixture) {
+async fn a_cached_read_uses_the_informers_that_are_watched(fixture: Fixture) {
     let proxy: FaultProxy = fixture.proxy().await;
     let stage = Stage::through(&fixture, &proxy).await;
     let client = fixture_client(&fixture).await;

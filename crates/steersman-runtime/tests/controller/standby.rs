@@ -119,7 +119,7 @@ async fn the_keys_of_a_removed_cluster_are_removed(fixture: Fixture) {
 }
 
 #[steersman_testing::test]
-async fn a_reconcile_takes_as_long_as_the_clock_of_its_cluster_says(fixture: Fixture) {
+async fn a_reconcile_is_timed_by_the_clock_of_its_cluster(fixture: Fixture) {
     let (_, mut stage) = Stage::timed(&fixture).await;
     // That of what runs the controller counts from long before.
     let clock = TestClock::new();

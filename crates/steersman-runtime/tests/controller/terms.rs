@@ -80,7 +80,7 @@ async fn guarantee_8_reconciles_in_flight_get_a_stop_request_when_their_term_end
 
 // R68
 #[steersman_testing::test]
-async fn guarantee_8_what_is_in_flight_does_not_outlive_its_term_while_the_run_ends(fixture: Fixture) {
+async fn guarantee_8_a_reconcile_in_flight_does_not_outlive_its_term_during_shutdown(fixture: Fixture) {
     // Time stands still, so that no grace period is ever over.
     let (_clock, stage) = Stage::timed(&fixture).await;
     for drains in [false, true] {

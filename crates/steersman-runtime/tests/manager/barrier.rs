@@ -10,7 +10,7 @@ use futures::stream;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steersman_cache::Resource;
 use steersman_cluster::Cluster;
-use steersman_core::{Presence, Sighting, TestClock};
+use steersman_core::{Presence, PresenceStatus, TestClock};
 use steersman_endpoints::{Checks, Routes, Server};
 use steersman_runtime::{
     BoxError, CacheRequirement, Conditional, Controller, Manager, ManagerBuilder, RunCondition, RunContext,
@@ -37,7 +37,7 @@ fn patient(cluster: Cluster) -> ManagerBuilder {
 
 /// Says when it runs.
 fn task(name: &str, steps: &Steps) -> impl Runnable {
-    with_policy(RunPolicy::Nothing, name, steps)
+    with_policy(RunPolicy::AllReplicas, name, steps)
 }
 
 fn with_policy(needs: RunPolicy, name: &str, steps: &Steps) -> impl Runnable {
@@ -74,7 +74,7 @@ async fn guarantee_2_a_kind_that_may_be_absent_and_is_not_holds_the_start(fixtur
     // A real server takes a moment until it has what was defined. The cluster that is looked at knows nothing of this.
     let other = cluster(&fixture).await;
     let mut presence = other.presence(&widgets.resource, FAR_AWAY);
-    presence.when(Sighting::is_present).await;
+    presence.when(PresenceStatus::is_present).await;
     let cluster = cluster_through(&fixture, &proxy, "default").await;
     for is_whole in [true, false] {
         let manager = patient(cluster.clone()).build().await.unwrap();
@@ -145,7 +145,7 @@ fn webhook() -> (SocketAddr, impl Runnable) {
             Ok::<(), BoxError>(server?.serve(stop).await?)
         }
     });
-    (address, serving.with_policy(RunPolicy::NoCaches))
+    (address, serving.with_policy(RunPolicy::BeforeCaches))
 }
 
 // R49, R93
@@ -194,7 +194,7 @@ async fn guarantee_1_runnables_without_caches_start_before_them_and_stop_after_t
         .unwrap();
     let (steps, seen) = (Steps::new(), Arc::clone(&proxy));
     manager
-        .add(with_policy(RunPolicy::NoCaches, "webhook", &steps))
+        .add(with_policy(RunPolicy::BeforeCaches, "webhook", &steps))
         .unwrap();
     // Nothing is read by the time that this one is there.
     let first = run_fn("looks", move |cx: RunContext| {
@@ -207,7 +207,7 @@ async fn guarantee_1_runnables_without_caches_start_before_them_and_stop_after_t
             Ok(())
         }
     });
-    manager.add(first.with_policy(RunPolicy::NoCaches)).unwrap();
+    manager.add(first.with_policy(RunPolicy::BeforeCaches)).unwrap();
     manager.add(task("plain", &steps)).unwrap();
     let stall = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::stall());
     let running = run(&manager);
@@ -237,7 +237,7 @@ async fn guarantee_3_a_webhook_that_fails_ends_a_run_whose_caches_are_not_filled
             Err::<(), BoxError>("its port is gone".into())
         }
     });
-    manager.add(webhook.with_policy(RunPolicy::NoCaches)).unwrap();
+    manager.add(webhook.with_policy(RunPolicy::BeforeCaches)).unwrap();
     let error = run(&manager).ended().await.unwrap_err();
     assert!(
         matches!(&error, RunError::Runnable { name, .. } if name == "webhook"),
@@ -248,7 +248,7 @@ async fn guarantee_3_a_webhook_that_fails_ends_a_run_whose_caches_are_not_filled
 
 // R49, R168
 #[steersman_testing::test]
-async fn guarantee_2_what_is_absent_or_cannot_be_told_does_not_hold_the_start(fixture: Fixture) {
+async fn guarantee_2_an_absent_or_unknown_kind_does_not_delay_the_start(fixture: Fixture) {
     let (near, far) = (fixture.proxy().await, fixture.proxy().await);
     let _unplugged = far.unplug();
     let far = cluster_through(&fixture, &far, "far").await;
@@ -402,7 +402,7 @@ async fn a_conditional_runnable_has_its_caches_when_the_condition_holds(fixture:
     let manager = patient(cluster.clone()).build().await.unwrap();
     let reading = Reading::new(&cluster);
     let holds = RunCondition::from_stream("it is time", || {
-        stream::iter([Sighting::new(Presence::Present, "it is")])
+        stream::iter([PresenceStatus::new(Presence::Present, "it is")])
     });
     manager.add(Conditional::new(reading.clone(), holds)).unwrap();
     let running = run(&manager);
@@ -439,7 +439,7 @@ impl Runnable for Farewell {
     }
 
     fn run_policy(&self) -> RunPolicy {
-        RunPolicy::Nothing
+        RunPolicy::AllReplicas
     }
 
     fn caches(&self) -> Vec<CacheRequirement> {
@@ -474,7 +474,7 @@ async fn guarantee_1_caches_end_after_the_runnables_that_need_them(fixture: Fixt
 
 // R59
 #[steersman_testing::test]
-async fn a_stop_ends_what_lingers_and_connections_close_with_the_last_handle(fixture: Fixture) {
+async fn a_stop_ends_idle_informers_and_connections_close_with_the_last_handle(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let lingering = cluster_builder(&fixture, "far")
         .config(proxy.endpoint().config(fixture.admin()).unwrap())

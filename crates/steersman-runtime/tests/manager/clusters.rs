@@ -131,24 +131,26 @@ async fn readyz_is(manager: &Manager, status: u16) -> String {
     }
 }
 
-async fn is_impaired(manager: &Manager, cluster: &str) {
-    let impaired = |standing: &RunnableStatus| matches!(standing, RunnableStatus::Impaired { .. });
-    managed::stands(manager, "everywhere", impaired).await;
+async fn is_partially_degraded(manager: &Manager, cluster: &str) {
+    let partially_degraded =
+        |standing: &RunnableStatus| matches!(standing, RunnableStatus::PartiallyDegraded { .. });
+    managed::stands(manager, "everywhere", partially_degraded).await;
     let body = readyz_is(manager, 200).await;
     let lines = || body.lines();
     let in_cluster = format!("(cluster {cluster})");
-    let is_named =
-        |line: &str| line.starts_with("runnable everywhere: impaired: ") && line.ends_with(&in_cluster);
+    let is_named = |line: &str| {
+        line.starts_with("runnable everywhere: partially degraded: ") && line.ends_with(&in_cluster)
+    };
     assert!(lines().any(is_named), "{body}");
     let metrics = get(manager.addresses().metrics.unwrap(), "/metrics").await.body;
-    let series = r#"steersman_runnable_state{name="everywhere",state="impaired"} 1"#;
+    let series = r#"steersman_runnable_state{name="everywhere",state="partially_degraded"} 1"#;
     assert!(metrics.contains(series), "{metrics}");
     assert_eq!(states(manager, cluster).await, ["degraded"]);
 }
 
 // R52, R65, D16
 #[steersman_testing::test]
-async fn a_spoke_cluster_that_is_away_does_not_make_a_replica_unready(fixture: Fixture) {
+async fn an_unreachable_spoke_cluster_does_not_make_a_replica_unready(fixture: Fixture) {
     let (near, far) = (fixture.proxy().await, fixture.proxy().await);
     let manager = in_two_clusters(&fixture, (&near, &far), Duration::from_secs(120)).await;
     let running = run(&manager);
@@ -156,7 +158,7 @@ async fn a_spoke_cluster_that_is_away_does_not_make_a_replica_unready(fixture: F
     managed::stands(&manager, "everywhere", is_ready).await;
     readyz_is(&manager, 200).await;
     let unplugged = far.unplug();
-    is_impaired(&manager, "far").await;
+    is_partially_degraded(&manager, "far").await;
     let default_away = near.unplug();
     let body = readyz_is(&manager, 500).await;
     assert!(
@@ -184,13 +186,13 @@ async fn a_spoke_cluster_holds_readiness_until_the_sync_timeout(fixture: Fixture
 
     let manager = in_two_clusters(&fixture, (&near, &far), Duration::from_millis(100)).await;
     let running = run(&manager);
-    is_impaired(&manager, "far").await;
+    is_partially_degraded(&manager, "far").await;
     running.stop().await.unwrap();
 }
 
 // R65, D16
 #[steersman_testing::test]
-async fn a_spoke_cluster_that_is_away_holds_a_conditional_controller_until_the_sync_timeout(
+async fn an_unreachable_spoke_cluster_delays_a_conditional_controller_until_the_sync_timeout(
     fixture: Fixture,
 ) {
     for (away, sync_timeout, expected) in [
@@ -222,8 +224,9 @@ async fn a_spoke_cluster_that_is_away_holds_a_conditional_controller_until_the_s
         let is_known = |standing: &RunnableStatus| standing.to_string().contains("unreachable");
         managed::stands(&manager, "conditional", is_known).await;
         if expected == 200 {
-            let impaired = |standing: &RunnableStatus| matches!(standing, RunnableStatus::Impaired { .. });
-            managed::stands(&manager, "conditional", impaired).await;
+            let partially_degraded =
+                |standing: &RunnableStatus| matches!(standing, RunnableStatus::PartiallyDegraded { .. });
+            managed::stands(&manager, "conditional", partially_degraded).await;
         } else if away == "near" {
             manager
                 .statuses()
@@ -233,7 +236,7 @@ async fn a_spoke_cluster_that_is_away_holds_a_conditional_controller_until_the_s
         let (status, body) = readyz(&manager).await;
         assert_eq!(status, expected, "{away}: {body}");
         let is_named = |line: &str| {
-            line.starts_with("runnable conditional: impaired: ") && line.ends_with("(cluster far)")
+            line.starts_with("runnable conditional: partially degraded: ") && line.ends_with("(cluster far)")
         };
         assert_eq!(body.lines().any(is_named), expected == 200, "{body}");
         running.stop().await.unwrap();
@@ -308,7 +311,7 @@ impl Runnable for Reader {
     }
 
     fn run_policy(&self) -> RunPolicy {
-        RunPolicy::Nothing
+        RunPolicy::AllReplicas
     }
 
     fn clusters(&self) -> Vec<ClusterName> {
@@ -330,7 +333,7 @@ impl Runnable for Reader {
 
 // R174
 #[steersman_testing::test]
-async fn a_cluster_that_is_removed_stays_open_until_runnables_that_name_it_have_ended(fixture: Fixture) {
+async fn a_removed_cluster_is_open_until_runnables_that_name_it_have_ended(fixture: Fixture) {
     let far = cluster_builder(&fixture, "far").build().await.unwrap();
     let manager = Manager::builder().cluster(far.clone()).build().await.unwrap();
     let (steps, go_on) = (Steps::new(), Arc::new(Notify::new()));
@@ -357,7 +360,7 @@ async fn a_cluster_that_is_removed_stays_open_until_runnables_that_name_it_have_
 
 // R174
 #[steersman_testing::test]
-async fn a_cluster_that_is_removed_stays_open_for_reconciles_that_have_its_client(fixture: Fixture) {
+async fn a_removed_cluster_is_open_for_reconciles_that_have_its_client(fixture: Fixture) {
     let far = cluster_builder(&fixture, "far").build().await.unwrap();
     let manager = Manager::builder()
         .cluster(cluster_builder(&fixture, "near").build().await.unwrap())

@@ -139,7 +139,7 @@ async fn a_busy_controller_is_not_disturbed_by_other_kinds_that_are_installed_an
 
 // R4, R12, R26
 #[steersman_testing::test]
-async fn the_informer_of_a_kind_that_is_gone_does_not_linger(fixture: Fixture) {
+async fn the_informer_of_a_removed_kind_ends_at_once(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     // Others that nobody holds are kept for an hour.
     let watched = managed::cluster_builder(&fixture, "default")
@@ -175,7 +175,7 @@ async fn the_informer_of_a_kind_that_is_gone_does_not_linger(fixture: Fixture) {
 
 // R172
 #[steersman_testing::test]
-async fn a_gate_that_closes_lets_go_only_of_its_own_share(fixture: Fixture) {
+async fn a_closed_gate_drops_only_its_own_handles(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let watched = cluster_through(&fixture, &proxy, "default").await;
     let client = cluster(&fixture).await.live();
@@ -241,7 +241,7 @@ async fn cost_of_waiting(fixture: &Fixture, count: usize) -> Vec<Exchange> {
 
 // R2, R24
 #[steersman_testing::test]
-async fn a_thousand_that_wait_cost_what_one_does(fixture: Fixture) {
+async fn a_thousand_dormant_controllers_cost_as_much_as_one(fixture: Fixture) {
     let one = cost_of_waiting(&fixture, 1).await;
     let thousand = cost_of_waiting(&fixture, 1000).await;
     // Discovery is asked once where definitions are known before services are.

@@ -15,7 +15,7 @@ use std::{
 use k8s_openapi::api::core::v1::ConfigMap;
 use steersman_cache::{Informer, WatchError};
 use steersman_cluster::Cluster;
-use steersman_core::{Action, Clock, Sighting, TestClock};
+use steersman_core::{Action, Clock, PresenceStatus, TestClock};
 use steersman_runtime::{
     BoxError, Context, Controller, Manager, Request, dynamic, map_metadata, reconcile_fn,
 };
@@ -55,7 +55,7 @@ async fn is_woken_again(log: &Log, name: &str, before: usize) {
 
 // R26, R168
 #[steersman_testing::test]
-async fn objects_that_go_with_their_kind_wake_those_whom_they_are_about(fixture: Fixture) {
+async fn objects_that_are_removed_with_their_kind_trigger_their_mapped_keys(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let watched = cluster_through(&fixture, &proxy, "default").await;
     let client = cluster(&fixture).await.live();
@@ -79,7 +79,7 @@ async fn objects_that_go_with_their_kind_wake_those_whom_they_are_about(fixture:
     widgets.apply(&client, "two").await;
     is_woken_again(&log, "two", 0).await;
     let mut presence = watched.presence(&widgets.resource, Duration::from_secs(3600));
-    let former = presence.when(Sighting::is_present).await;
+    let former = presence.when(PresenceStatus::is_present).await;
     let hidden = hide_widgets(&proxy);
     let blind = proxy.inject(
         Matching::any().path("customresourcedefinitions"),
@@ -90,7 +90,7 @@ async fn objects_that_go_with_their_kind_wake_those_whom_they_are_about(fixture:
     widgets.uninstall().await;
     widgets.install().await;
     drop(blind);
-    let is_another = |now: &Sighting| now.is_present() && now.incarnation != former.incarnation;
+    let is_another = |now: &PresenceStatus| now.is_present() && now.incarnation != former.incarnation;
     presence.when(is_another).await;
     drop(hidden);
     is_woken_again(&log, "two", before).await;
@@ -148,7 +148,9 @@ async fn go_on_by_moments(clock: &TestClock) {
 
 // R2, R12, R168
 #[steersman_testing::test]
-async fn a_kind_that_a_reconciler_reads_costs_nothing_while_it_is_gone_and_is_back_at_once(fixture: Fixture) {
+async fn a_removed_kind_that_a_reconciler_reads_costs_nothing_and_is_read_at_once_when_installed(
+    fixture: Fixture,
+) {
     let proxy = fixture.proxy().await;
     let (clock, watched) = timed(&fixture, &proxy).await;
     let client = cluster(&fixture).await.live();
@@ -188,9 +190,9 @@ async fn a_kind_that_a_reconciler_reads_costs_nothing_while_it_is_gone_and_is_ba
             widgets.uninstall().await;
             let of_widgets = |informer: &Informer| *informer.resource() == widgets.resource;
             let is_refused =
-                |informer: &Informer| informer.health().trouble.as_deref() == Some(&WatchError::Absent);
+                |informer: &Informer| informer.health().error.as_deref() == Some(&WatchError::NotInstalled);
             let mut presence = watched.presence(&widgets.resource, Duration::from_secs(3600));
-            presence.when(Sighting::is_absent).await;
+            presence.when(PresenceStatus::is_absent).await;
             until(|| {
                 let informers = watched.cache().informers();
                 informers.iter().any(|one| of_widgets(one) && is_refused(one))

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use steersman_cache::Resource;
 use steersman_cluster::Cluster;
-use steersman_core::{Action, Sighting};
+use steersman_core::{Action, PresenceStatus};
 use steersman_runtime::{
     BoxError, Context, Controller, Reconciler, Request, RunnableStatus, dynamic, retry_after,
 };
@@ -96,13 +96,13 @@ async fn a_poll_finds_that_a_kind_was_replaced_by_one_with_another_scope(fixture
     widgets.install().await;
     let mut presence = watched.presence(&widgets.resource, AN_HOUR);
     let polled = watched.presence(&widgets.resource, soon);
-    let former = presence.when(Sighting::is_present).await;
+    let former = presence.when(PresenceStatus::is_present).await;
     drop(polled);
 
     widgets.uninstall().await;
     widgets.install_as("Cluster").await;
     let _polled = watched.presence(&widgets.resource, soon);
-    let is_another = |now: &Sighting| now.is_present() && now.incarnation != former.incarnation;
+    let is_another = |now: &PresenceStatus| now.is_present() && now.incarnation != former.incarnation;
     presence.when(is_another).await;
 }
 
@@ -125,7 +125,7 @@ async fn a_kind_that_is_replaced_between_two_polls_begins_anew_object_by_object(
         .unwrap();
     // It will be asked for once, and discovery may be late.
     let mut looked = watched.presence(&widgets.resource, Duration::from_millis(50));
-    looked.when(Sighting::is_present).await;
+    looked.when(PresenceStatus::is_present).await;
     let running = run(&manager);
     drop(looked);
     let former = failing.when(|found| found.len() == 2).await;

@@ -11,7 +11,7 @@ use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use steersman_cache::Resource;
 use steersman_cluster::{Cluster, POLL_EVERY};
-use steersman_core::{Action, Presence, Sighting, TestClock};
+use steersman_core::{Action, Presence, PresenceStatus, TestClock};
 use steersman_runtime::{
     BoxError, Conditional, Context, Controller, Manager, Reconciler, Request, RunCondition, RunnableStatus,
     dynamic, map_metadata, reconcile_fn,
@@ -366,7 +366,7 @@ async fn a_part_of_discovery_that_is_missing_is_not_absent(fixture: Fixture) {
 
 // R2
 #[steersman_testing::test]
-async fn a_kind_whose_going_is_noticed_late_is_no_trouble(fixture: Fixture) {
+async fn a_late_detected_removal_of_a_kind_is_not_an_error(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let config = proxy.endpoint().config(fixture.admin()).unwrap();
     let (watched, _refused) = polling(cluster_builder(&fixture, "default").config(config), &proxy).await;
@@ -383,7 +383,7 @@ async fn a_kind_whose_going_is_noticed_late_is_no_trouble(fixture: Fixture) {
         .unwrap();
     // It will be asked for once, and discovery may be late.
     let mut looked = watched.presence(&widgets.resource, Duration::from_millis(50));
-    looked.when(Sighting::is_present).await;
+    looked.when(PresenceStatus::is_present).await;
     let running = run(&manager);
     drop(looked);
     let first = seen.saw("one").await;

@@ -257,7 +257,7 @@ async fn apply_stored(client: &Client, kind: &TestKind, name: &str) {
 
 // R171
 #[steersman_testing::test]
-async fn a_kind_whose_objects_cannot_be_converted_is_present_and_in_trouble(fixture: Fixture) {
+async fn a_kind_whose_objects_cannot_be_converted_is_present_and_degraded(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let watched = cluster_through(&fixture, &proxy, "default").await;
     let client = cluster(&fixture).await.live();

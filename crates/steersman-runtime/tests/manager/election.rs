@@ -104,8 +104,8 @@ async fn leader_runnables_run_in_one_replica_and_the_others_in_all(fixture: Fixt
     let mut managers = Vec::new();
     for name in ["one", "two"] {
         let replica = Replica::new(&fixture, &proxy, steady(&fixture, name), name, |builder| builder).await;
-        let (leader, leads) = counted("leader", RunPolicy::Leadership);
-        let (always, runs) = counted("always", RunPolicy::Nothing);
+        let (leader, leads) = counted("leader", RunPolicy::LeaderElected);
+        let (always, runs) = counted("always", RunPolicy::AllReplicas);
         replica.manager.add(leader).unwrap();
         replica.manager.add(always).unwrap();
         runnings.push(replica.run());
@@ -118,7 +118,7 @@ async fn leader_runnables_run_in_one_replica_and_the_others_in_all(fixture: Fixt
     }
     counts[0].0.wait_for(|(runs, _)| *runs == 1).await.unwrap();
     assert!(managers[0].is_leading() && !managers[1].is_leading());
-    managers[1].deposed().await;
+    managers[1].leadership_lost().await;
     let status = r#"leader_election_master_status{name="operator"}"#;
     assert_eq!(
         [0, 1].map(|index| figure(&managers[index], status).unwrap()),
@@ -147,7 +147,7 @@ async fn guarantee_5_a_replica_that_loses_the_lease_steps_down_and_can_lead_agai
         builder
     })
     .await;
-    let (leader, mut leads) = counted("leader", RunPolicy::Leadership);
+    let (leader, mut leads) = counted("leader", RunPolicy::LeaderElected);
     one.manager.add(leader).unwrap();
     let log = managed::Log::new();
     Controller::of::<ConfigMap>("maps")
@@ -164,7 +164,7 @@ async fn guarantee_5_a_replica_that_loses_the_lease_steps_down_and_can_lead_agai
         .patch(LEASE, &PatchParams::default(), &Patch::Merge(&theft))
         .await
         .unwrap();
-    one.manager.deposed().await;
+    one.manager.leadership_lost().await;
     leads.wait_for(|counts| *counts == (1, 0)).await.unwrap();
     create_map(&fixture, "c").await;
     // It waits, and so do all others.
@@ -194,7 +194,7 @@ async fn guarantee_5_a_run_ends_with_an_error_if_that_is_the_policy(fixture: Fix
     let proxy = fixture.proxy().await;
     let election = steady(&fixture, "one").on_loss(OnLoss::Exit);
     let one = Replica::new(&fixture, &proxy, election, "one", |builder| builder).await;
-    let (leader, leads) = counted("leader", RunPolicy::Leadership);
+    let (leader, leads) = counted("leader", RunPolicy::LeaderElected);
     one.manager.add(leader).unwrap();
     let running = one.run();
     leads.clone().wait_for(|counts| *counts == (1, 1)).await.unwrap();
@@ -346,7 +346,7 @@ async fn guarantee_7_a_lease_that_is_won_while_the_run_ends_starts_nothing(fixtu
         builder
     })
     .await;
-    let (leader, leads) = counted("leader", RunPolicy::Leadership);
+    let (leader, leads) = counted("leader", RunPolicy::LeaderElected);
     one.manager.add(leader).unwrap();
     let stall = proxy.inject(Matching::method("POST").path("/leases"), Fault::stall());
     let mut running = one.run();
@@ -390,7 +390,7 @@ async fn guarantee_1_a_leader_that_cannot_renew_writes_nothing_after_the_deadlin
         .await;
     // From now on no renewal is answered. The server takes them all the same.
     let _lost = proxy.inject(Matching::method("PUT").path("/leases"), Fault::answer(500));
-    one.manager.deposed().await;
+    one.manager.leadership_lost().await;
     let renewals = proxy.exchanges();
     let renewed = renewals
         .iter()
@@ -622,7 +622,7 @@ async fn lease_requests_have_their_own_user_agent() {
 }
 
 #[tokio::test]
-async fn an_election_that_cannot_be_held_is_refused_with_what_to_do() {
+async fn an_invalid_election_is_rejected_with_advice() {
     let of = |election: Election| async move {
         let built = Manager::builder()
             .without_cluster()
@@ -637,7 +637,7 @@ async fn an_election_that_cannot_be_held_is_refused_with_what_to_do() {
     );
     assert_eq!(
         of("web".into()).await,
-        "there is no cluster for the lease `web`: give the manager one, or say it with `Election::on`"
+        "there is no cluster for the lease `web`: give the manager one, or set it with `Election::on`"
     );
     let refused = of(Election::new("web").renew_deadline(Duration::from_secs(20))).await;
     assert!(
@@ -647,7 +647,7 @@ async fn an_election_that_cannot_be_held_is_refused_with_what_to_do() {
 }
 
 #[steersman_testing::test]
-async fn without_a_namespace_and_outside_of_a_pod_it_says_what_to_do(fixture: Fixture) {
+async fn without_a_namespace_and_outside_of_a_pod_the_error_has_advice(fixture: Fixture) {
     let cluster = managed::cluster(&fixture).await;
     let built = Manager::builder()
         .cluster(cluster)
@@ -656,7 +656,7 @@ async fn without_a_namespace_and_outside_of_a_pod_it_says_what_to_do(fixture: Fi
         .await;
     assert_eq!(
         built.unwrap_err().to_string(),
-        "it is not known in which namespace the lease `web` is: run in a Pod, or say it with `Election::namespace`"
+        "it is not known in which namespace the lease `web` is: run in a Pod, or set it with `Election::namespace`"
     );
 }
 

@@ -322,7 +322,7 @@ fn writer(cluster: Cluster) -> impl steersman_runtime::Runnable {
             Ok::<(), BoxError>(())
         }
     });
-    write.with_policy(RunPolicy::WarmUp)
+    write.with_policy(RunPolicy::Warm)
 }
 
 /// Waits until nobody has anything to do: tokio's own clock, on which nobody else waits, moves only then.

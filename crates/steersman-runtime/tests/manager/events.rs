@@ -86,20 +86,20 @@ async fn stopped(fixture: &Fixture, election: Option<Election>, needs: RunPolicy
 
 // R55
 #[steersman_testing::test]
-async fn guarantee_10_what_is_recorded_at_the_end_is_written(fixture: Fixture) {
-    assert_eq!(stopped(&fixture, None, RunPolicy::Leadership).await, MANY);
+async fn guarantee_10_events_recorded_during_shutdown_are_written(fixture: Fixture) {
+    assert_eq!(stopped(&fixture, None, RunPolicy::LeaderElected).await, MANY);
 }
 
 #[steersman_testing::test]
-async fn guarantee_10_also_by_what_ends_last(fixture: Fixture) {
-    assert_eq!(stopped(&fixture, None, RunPolicy::NoCaches).await, MANY);
+async fn guarantee_10_events_of_the_last_runnable_are_written(fixture: Fixture) {
+    assert_eq!(stopped(&fixture, None, RunPolicy::BeforeCaches).await, MANY);
 }
 
 #[steersman_testing::test]
 async fn guarantee_10_a_leader_holds_its_lease_until_its_events_are_written(fixture: Fixture) {
     let election = steady(&fixture, "a");
     assert_eq!(
-        stopped(&fixture, Some(election), RunPolicy::Leadership).await,
+        stopped(&fixture, Some(election), RunPolicy::LeaderElected).await,
         MANY
     );
 }
@@ -110,7 +110,7 @@ async fn guarantee_10_a_leader_with_a_lease_for_each_runnable_holds_it_until_its
 ) {
     let election = steady(&fixture, "a").per_runnable();
     assert_eq!(
-        stopped(&fixture, Some(election), RunPolicy::Leadership).await,
+        stopped(&fixture, Some(election), RunPolicy::LeaderElected).await,
         MANY
     );
 }
@@ -167,7 +167,7 @@ async fn guarantee_10_a_lease_is_given_up_before_a_cluster_elsewhere_takes_its_e
     record(&far.recorder("last"), &config_map(&fixture, "a", "1"));
     stall.hit().await;
     let stopping = steersman_core::Spawner::current().spawn("stop", async { _ = running.stop().await });
-    manager.deposed().await;
+    manager.leadership_lost().await;
     let begun = clock.now();
     elected::until(async || {
         // Less than the time that the cluster of the lease gets.
@@ -182,7 +182,7 @@ async fn guarantee_10_a_lease_is_given_up_before_a_cluster_elsewhere_takes_its_e
 }
 
 #[steersman_testing::test]
-async fn metrics_say_how_many_events_were_recorded_and_dropped(fixture: Fixture) {
+async fn metrics_count_recorded_and_dropped_events(fixture: Fixture) {
     let user = fixture.user("poor").await;
     let config = fixture.endpoint().config(user.identity()).unwrap();
     let cluster = Cluster::builder("home")

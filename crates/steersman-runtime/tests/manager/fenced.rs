@@ -277,25 +277,25 @@ async fn goes_on_after_a_suspend(
 // R68, R177
 #[steersman_testing::test]
 async fn guarantee_5_a_leader_that_fails_on_a_fenced_write_runs_again_in_the_next_term(fixture: Fixture) {
-    goes_on_after_a_suspend(&fixture, RunPolicy::Leadership, |election| election).await;
+    goes_on_after_a_suspend(&fixture, RunPolicy::LeaderElected, |election| election).await;
 }
 
 // R68, R177
 #[steersman_testing::test]
 async fn guarantee_5_a_leader_with_its_own_lease_that_fails_on_a_fenced_write_runs_again(fixture: Fixture) {
-    goes_on_after_a_suspend(&fixture, RunPolicy::Leadership, Election::per_runnable).await;
+    goes_on_after_a_suspend(&fixture, RunPolicy::LeaderElected, Election::per_runnable).await;
 }
 
 // R68, R177, D14
 #[steersman_testing::test]
 async fn guarantee_5_a_warm_up_runnable_that_fails_because_it_is_fenced_runs_again(fixture: Fixture) {
-    goes_on_after_a_suspend(&fixture, RunPolicy::WarmUp, |election| election).await;
+    goes_on_after_a_suspend(&fixture, RunPolicy::Warm, |election| election).await;
 }
 
 // R68, R177, D14
 #[steersman_testing::test]
 async fn guarantee_5_a_fenced_warm_runnable_with_its_own_lease_runs_again(fixture: Fixture) {
-    goes_on_after_a_suspend(&fixture, RunPolicy::WarmUp, Election::per_runnable).await;
+    goes_on_after_a_suspend(&fixture, RunPolicy::Warm, Election::per_runnable).await;
 }
 
 /// A warm-up runnable that takes a term and does not let it go when it ends, but only when it is told to, or has to stop.
@@ -315,7 +315,7 @@ fn deaf(let_go: watch::Receiver<bool>) -> impl Runnable {
             Ok(())
         }
     });
-    run.with_policy(RunPolicy::WarmUp)
+    run.with_policy(RunPolicy::Warm)
 }
 
 const STEP_DOWN: Duration = Duration::from_secs(30);
@@ -332,7 +332,7 @@ async fn zombie(
     let running = replica.run();
     replica.manager.elected().await;
     steal_lease(fixture).await;
-    replica.manager.deposed().await;
+    replica.manager.leadership_lost().await;
     (clock, proxy, replica, running, let_go)
 }
 
@@ -406,7 +406,7 @@ async fn is_given_up_at_the_deadline(fixture: &Fixture, renewals: Fault) {
     refused.hit().await;
     assert!(stage.replica.manager.is_leading(), "until the last moment");
     stage.clock.advance(Duration::from_millis(1));
-    stage.replica.manager.deposed().await;
+    stage.replica.manager.leadership_lost().await;
     let given_up = |all: &[Exchange]| {
         let write = all.iter().rfind(|one| one.method == "PATCH");
         (write?.ended == Some(Ended::ClientGone)).then_some(())
@@ -479,7 +479,7 @@ async fn guarantee_11_a_leader_whose_deleted_lease_another_replica_created_steps
     // Time stands still, so that no renewal is due.
     delete_lease(&fixture).await;
     elected::occupy(&fixture, 30).await;
-    stage.replica.manager.deposed().await;
+    stage.replica.manager.leadership_lost().await;
     writes_nothing_more(stage).await;
 }
 
@@ -522,16 +522,16 @@ async fn a_leader_that_must_not_watch_steps_down_with_the_renewal_that_finds_ano
     stage.clock.advance(Duration::from_secs(2));
     late.hit().await;
     elected::occupy(&fixture, 30).await;
-    stage.replica.manager.deposed().await;
+    stage.replica.manager.leadership_lost().await;
     writes_nothing_more(stage).await;
 }
 
 // R177
 #[steersman_testing::test]
-async fn guarantee_2_what_time_a_lease_shows_does_not_count(fixture: Fixture) {
+async fn guarantee_2_the_times_in_a_lease_are_ignored(fixture: Fixture) {
     let stage = stage(&fixture).await;
     steal_lease(&fixture).await;
-    stage.replica.manager.deposed().await;
+    stage.replica.manager.leadership_lost().await;
     // It has seen the lease when it watches what becomes of it, and waits for its end by its own clock. Another watch is
     // that of the leader, which might have opened more than one.
     let watches = |all: &[Exchange]| {

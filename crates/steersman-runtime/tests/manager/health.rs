@@ -20,7 +20,7 @@ async fn verbose_readiness_lists_the_status_of_runnables_below_the_checks() {
         cx.stop().requested().await;
         Ok(())
     });
-    manager.add(sweeper.with_policy(RunPolicy::Nothing)).unwrap();
+    manager.add(sweeper.with_policy(RunPolicy::AllReplicas)).unwrap();
     let run = manager.run_until(async {
         let is_ready = |standing: &RunnableStatus| *standing == RunnableStatus::Ready;
         let standings = manager.statuses();

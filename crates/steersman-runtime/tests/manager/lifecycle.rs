@@ -81,10 +81,12 @@ async fn without_cluster() -> Manager {
 
 // R43, R45, R48
 #[tokio::test]
-async fn a_manager_without_a_cluster_runs_what_needs_none_and_says_what_is_missing_to_others() {
+async fn a_manager_without_a_cluster_runs_independent_runnables_and_rejects_others() {
     let manager = without_cluster().await;
     let steps = Steps::new();
-    manager.add(task("plain", &steps, RunPolicy::Leadership)).unwrap();
+    manager
+        .add(task("plain", &steps, RunPolicy::LeaderElected))
+        .unwrap();
     let error = Controller::of::<ConfigMap>("maps")
         .add_to(&manager, Log::new())
         .unwrap_err();
@@ -132,16 +134,18 @@ async fn the_first_cluster_is_the_default_cluster(fixture: Fixture) {
 
 // R45
 #[tokio::test]
-async fn guarantee_1_what_needs_leadership_starts_last_and_ends_first() {
+async fn guarantee_1_leader_elected_runnables_start_last_and_end_first() {
     let manager = without_cluster().await;
     let steps = Steps::new();
     manager
-        .add(task("a-leader", &steps, RunPolicy::Leadership))
+        .add(task("a-leader", &steps, RunPolicy::LeaderElected))
         .unwrap();
-    manager.add(task("b-warm", &steps, RunPolicy::WarmUp)).unwrap();
-    manager.add(task("c-always", &steps, RunPolicy::Nothing)).unwrap();
+    manager.add(task("b-warm", &steps, RunPolicy::Warm)).unwrap();
     manager
-        .add(task("b-webhook", &steps, RunPolicy::NoCaches))
+        .add(task("c-always", &steps, RunPolicy::AllReplicas))
+        .unwrap();
+    manager
+        .add(task("b-webhook", &steps, RunPolicy::BeforeCaches))
         .unwrap();
     // It takes its time to end, and the others are told only after that.
     let (go_on, ending) = (Arc::new(Notify::new()), steps.clone());
@@ -182,10 +186,10 @@ async fn guarantee_1_what_needs_leadership_starts_last_and_ends_first() {
 
 // R67
 #[tokio::test]
-async fn guarantee_3_what_fails_ends_the_run_with_its_name_and_error() {
+async fn guarantee_3_a_failed_runnable_ends_the_run_with_its_name_and_error() {
     let manager = without_cluster().await;
     let steps = Steps::new();
-    manager.add(task("good", &steps, RunPolicy::Nothing)).unwrap();
+    manager.add(task("good", &steps, RunPolicy::AllReplicas)).unwrap();
     let bad = run_fn("bad", async |_: RunContext| Err("not feeling like that".into()));
     manager.add(bad).unwrap();
     let error = run(&manager).ended().await.unwrap_err();
@@ -231,7 +235,7 @@ fn guarantee_3_an_endpoint_that_ends_ends_the_run() {
             .await
             .unwrap();
         let steps = Steps::new();
-        manager.add(task("good", &steps, RunPolicy::Nothing)).unwrap();
+        manager.add(task("good", &steps, RunPolicy::AllReplicas)).unwrap();
         let error = manager.run_until(std::future::pending()).await.unwrap_err();
         assert!(matches!(error, RunError::Endpoint(_)), "{error:?}");
         let all = steps.all();
@@ -248,7 +252,7 @@ async fn a_runnable_that_ends_is_done_and_the_others_continue() {
     let manager = without_cluster().await;
     let steps = Steps::new();
     manager.add(run_fn("once", async |_: RunContext| Ok(()))).unwrap();
-    manager.add(task("good", &steps, RunPolicy::Nothing)).unwrap();
+    manager.add(task("good", &steps, RunPolicy::AllReplicas)).unwrap();
     let running = run(&manager);
     steps.saw("good starts").await;
     manager.statuses().when(|all| !all.contains_key("once")).await;
@@ -259,7 +263,7 @@ async fn a_runnable_that_ends_is_done_and_the_others_continue() {
 async fn a_run_that_is_stopped_at_once_starts_nothing() {
     let manager = without_cluster().await;
     let steps = Steps::new();
-    manager.add(task("task", &steps, RunPolicy::Nothing)).unwrap();
+    manager.add(task("task", &steps, RunPolicy::AllReplicas)).unwrap();
     manager.run_until(std::future::ready(())).await.unwrap();
     assert!(steps.all().is_empty());
 }
@@ -270,7 +274,7 @@ async fn guarantee_4_a_runnable_is_taken_in_before_and_while_it_runs_and_not_whi
     let manager = without_cluster().await;
     let steps = Steps::new();
     manager
-        .add(task("before", &steps, RunPolicy::Leadership))
+        .add(task("before", &steps, RunPolicy::LeaderElected))
         .unwrap();
     let (told, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let slow = {
@@ -288,13 +292,13 @@ async fn guarantee_4_a_runnable_is_taken_in_before_and_while_it_runs_and_not_whi
     manager.add(slow).unwrap();
     let mut running = run(&manager);
     steps.saw("before starts").await;
-    for needs in [RunPolicy::Nothing, RunPolicy::WarmUp, RunPolicy::Leadership] {
+    for needs in [RunPolicy::AllReplicas, RunPolicy::Warm, RunPolicy::LeaderElected] {
         let name = format!("{needs:?}");
         manager.add(task(&name, &steps, needs)).unwrap();
         steps.saw(&format!("{name} starts")).await;
     }
     let error = manager
-        .add(task("before", &steps, RunPolicy::Nothing))
+        .add(task("before", &steps, RunPolicy::AllReplicas))
         .unwrap_err();
     assert_eq!(
         error,
@@ -304,7 +308,9 @@ async fn guarantee_4_a_runnable_is_taken_in_before_and_while_it_runs_and_not_whi
     );
     running.tell();
     told.notified().await;
-    let error = manager.add(task("late", &steps, RunPolicy::Nothing)).unwrap_err();
+    let error = manager
+        .add(task("late", &steps, RunPolicy::AllReplicas))
+        .unwrap_err();
     assert_eq!(
         error.to_string(),
         "cannot add `late`: the manager is shutting down"
@@ -312,7 +318,7 @@ async fn guarantee_4_a_runnable_is_taken_in_before_and_while_it_runs_and_not_whi
     go_on.notify_one();
     running.ended().await.unwrap();
     // Afterwards it is as before.
-    manager.add(task("late", &steps, RunPolicy::Nothing)).unwrap();
+    manager.add(task("late", &steps, RunPolicy::AllReplicas)).unwrap();
     go_on.notify_one();
     let running = run(&manager);
     steps.saw("late starts").await;
@@ -388,7 +394,7 @@ async fn guarantee_5_runnables_that_exceed_the_shutdown_timeout_are_named() {
     let (clock, manager, told) = reluctant(Duration::from_secs(30)).await;
     let steps = Steps::new();
     manager
-        .add(task("prompt", &steps, RunPolicy::Leadership))
+        .add(task("prompt", &steps, RunPolicy::LeaderElected))
         .unwrap();
     let mut running = run(&manager);
     until(|| manager.statuses().of("reluctant") == Some(RunnableStatus::Ready)).await;
@@ -398,7 +404,7 @@ async fn guarantee_5_runnables_that_exceed_the_shutdown_timeout_are_named() {
     let error = running.ended().await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "did not end within the grace period of 30s: reluctant"
+        "did not end within the shutdown timeout of 30s: reluctant"
     );
     assert!(std::error::Error::source(&error).is_none());
     // It was cancelled, and the next run is as the first.
@@ -458,11 +464,11 @@ async fn with_endless_grace_everybody_is_waited_for() {
 async fn guarantee_6_a_second_run_at_the_same_time_is_refused() {
     let manager = without_cluster().await;
     let steps = Steps::new();
-    manager.add(task("task", &steps, RunPolicy::Nothing)).unwrap();
+    manager.add(task("task", &steps, RunPolicy::AllReplicas)).unwrap();
     let running = run(&manager);
     steps.saw("task starts").await;
     let error = manager.run_until(std::future::pending()).await.unwrap_err();
-    assert_eq!(error.to_string(), "the manager runs already");
+    assert_eq!(error.to_string(), "the manager is already running");
     running.stop().await.unwrap();
 }
 
@@ -470,7 +476,7 @@ async fn guarantee_6_a_second_run_at_the_same_time_is_refused() {
 async fn dropping_a_run_cancels_everything_and_another_can_follow() {
     let manager = without_cluster().await;
     let steps = Steps::new();
-    manager.add(task("task", &steps, RunPolicy::Nothing)).unwrap();
+    manager.add(task("task", &steps, RunPolicy::AllReplicas)).unwrap();
     for _ in 0..3 {
         let running = run(&manager);
         steps.saw("task starts").await;
@@ -519,7 +525,7 @@ async fn a_stop_is_heard_while_a_cache_cannot_sync(fixture: Fixture) {
 
 // R119
 #[steersman_testing::test]
-async fn guarantee_9_what_is_disabled_by_name_does_not_run(fixture: Fixture) {
+async fn guarantee_9_a_disabled_runnable_does_not_run(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let cluster = cluster_through(&fixture, &proxy, "default").await;
     let arguments = ["operator", "--disable-controllers=secrets,nobody"];
@@ -567,7 +573,7 @@ async fn guarantee_9_what_is_disabled_by_name_does_not_run(fixture: Fixture) {
 
 // R119, R174
 #[steersman_testing::test]
-async fn guarantee_8_the_name_of_what_is_disabled_is_free_when_its_cluster_is_removed(fixture: Fixture) {
+async fn guarantee_8_the_name_of_a_disabled_runnable_is_free_when_its_cluster_is_removed(fixture: Fixture) {
     let manager = Manager::builder()
         .cluster(cluster(&fixture).await)
         .disable(["on-b".to_owned()])
@@ -629,7 +635,7 @@ async fn guarantee_8_removing_a_cluster_stops_the_runnables_that_require_it(fixt
         assert!(removed.as_mut().now_or_never().is_none());
         // Others do not wait for that.
         let other = format!("other-{time}");
-        manager.add(task(&other, &steps, RunPolicy::Nothing)).unwrap();
+        manager.add(task(&other, &steps, RunPolicy::AllReplicas)).unwrap();
         steps.saw(&format!("{other} starts")).await;
         go_on.notify_one();
         removed.await.unwrap();
@@ -763,7 +769,7 @@ async fn guarantee_8_a_reconcile_that_does_not_end_is_cancelled_with_its_cluster
 }
 
 #[test]
-fn a_runnable_leads_unless_it_says_otherwise() {
+fn a_runnable_needs_leadership_by_default() {
     struct Plain;
     impl Runnable for Plain {
         fn name(&self) -> &str {
@@ -773,6 +779,6 @@ fn a_runnable_leads_unless_it_says_otherwise() {
             Ok(())
         }
     }
-    assert_eq!(Plain.run_policy(), RunPolicy::Leadership);
+    assert_eq!(Plain.run_policy(), RunPolicy::LeaderElected);
     assert!(Plain.caches().is_empty() && Plain.clusters().is_empty());
 }

@@ -45,7 +45,7 @@ async fn replica(fixture: &Fixture, proxy: &FaultProxy, name: &str) -> (Replica,
     });
     replica
         .manager
-        .add(everywhere.with_policy(RunPolicy::Nothing))
+        .add(everywhere.with_policy(RunPolicy::AllReplicas))
         .unwrap();
     (replica, runs)
 }
@@ -134,7 +134,7 @@ impl Runnable for Silent {
 
 // R81, D19
 #[steersman_testing::test]
-async fn a_leader_task_that_is_done_is_ready_also_if_it_never_said_so(fixture: Fixture) {
+async fn a_finished_leader_task_is_ready_without_a_report(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let election = steady(&fixture, "one").per_runnable();
     let replica = Replica::new(&fixture, &proxy, election, "one", |builder| builder).await;
@@ -218,7 +218,7 @@ async fn guarantee_10_a_replica_that_loses_one_lease_keeps_the_others(fixture: F
 
 // R68, R81
 #[steersman_testing::test]
-async fn replicas_share_the_work_and_take_over_what_is_given_up(fixture: Fixture) {
+async fn replicas_share_the_work_and_acquire_released_leases(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     create_map(&fixture, "a").await;
     let (one, mut ticks_of_one) = replica(&fixture, &proxy, "one").await;
@@ -255,7 +255,7 @@ async fn with_a_lease_for_each_runnable_the_manager_itself_does_not_lead(fixture
     assert!(one.manager.elected_in("ticker").now_or_never().is_none());
     assert!(!one.manager.is_leading());
     assert!(one.manager.elected().now_or_never().is_none());
-    assert!(one.manager.deposed().now_or_never().is_some());
+    assert!(one.manager.leadership_lost().now_or_never().is_some());
     give(&fixture, TICKER, "").await;
     one.manager.elected_in("ticker").await;
     running.stop().await.unwrap();
@@ -276,7 +276,7 @@ async fn with_one_lease_for_all_runnables_follow_the_leader(fixture: Fixture) {
 
 // R85, R177
 #[steersman_testing::test]
-async fn a_standby_opens_no_watch_for_what_is_not_warm(fixture: Fixture) {
+async fn a_standby_opens_no_watch_for_cold_controllers(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     create_map(&fixture, "a").await;
     let (one, _) = replica(&fixture, &proxy, "one").await;

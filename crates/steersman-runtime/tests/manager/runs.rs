@@ -66,10 +66,10 @@ async fn cancelled_in_its_midst(manager: &Manager, begun: &watch::Sender<usize>)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn guarantee_6_what_a_cancelled_run_leaves_behind_is_gone_before_the_next_runs_it_again() {
+async fn guarantee_6_runnables_of_a_cancelled_run_end_before_the_next_run_starts_them() {
     let manager = without_cluster().await;
     let (begun, steps) = (Arc::new(watch::Sender::new(0)), Steps::new());
-    let (deaf, go_on) = deaf_at_first(RunPolicy::Nothing, &begun);
+    let (deaf, go_on) = deaf_at_first(RunPolicy::AllReplicas, &begun);
     manager.add(deaf).unwrap();
     cancelled_in_its_midst(&manager, &begun).await;
     // What needs leadership starts when all others have made their first step, or wait for what is left of them.
@@ -88,10 +88,10 @@ async fn guarantee_6_what_a_cancelled_run_leaves_behind_is_gone_before_the_next_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn guarantee_1_caches_wait_for_what_needs_none_also_if_a_cancelled_run_has_left_it_behind() {
+async fn guarantee_1_caches_wait_for_runnables_before_caches_also_after_a_cancelled_run() {
     let manager = without_cluster().await;
     let (begun, steps) = (Arc::new(watch::Sender::new(0)), Steps::new());
-    let (deaf, go_on) = deaf_at_first(RunPolicy::NoCaches, &begun);
+    let (deaf, go_on) = deaf_at_first(RunPolicy::BeforeCaches, &begun);
     manager.add(deaf).unwrap();
     cancelled_in_its_midst(&manager, &begun).await;
     let seen = Arc::clone(&begun);
@@ -101,7 +101,9 @@ async fn guarantee_1_caches_wait_for_what_needs_none_also_if_a_cancelled_run_has
         noted.add("caches are filled");
         async { Ok(()) }
     });
-    manager.add(after_caches.with_policy(RunPolicy::Nothing)).unwrap();
+    manager
+        .add(after_caches.with_policy(RunPolicy::AllReplicas))
+        .unwrap();
     let running = run(&manager);
     let_go_on().await;
     go_on.send(()).unwrap();

@@ -72,11 +72,11 @@ async fn readyz(manager: &Manager) -> (u16, String) {
 
 // R49, R70, R71, R93
 #[steersman_testing::test]
-async fn nothing_runs_before_every_cache_that_was_declared_is_in_sync(fixture: Fixture) {
+async fn no_runnable_starts_before_all_declared_caches_are_in_sync(fixture: Fixture) {
     let pair = Pair::new(&fixture).await;
     let manager = pair.builder.build().await.unwrap();
     let (steps, log) = (Steps::new(), Log::new());
-    for needs in [RunPolicy::Nothing, RunPolicy::WarmUp, RunPolicy::Leadership] {
+    for needs in [RunPolicy::AllReplicas, RunPolicy::Warm, RunPolicy::LeaderElected] {
         manager.add(task(&format!("{needs:?}"), &steps, needs)).unwrap();
     }
     Controller::of::<ConfigMap>("near")
@@ -143,7 +143,7 @@ async fn until_ready_lacks(manager: &Manager, part: &str) {
 
 // R49, R94
 #[steersman_testing::test]
-async fn when_the_limit_has_passed_the_rest_starts_without_what_is_not_in_sync(fixture: Fixture) {
+async fn after_the_timeout_runnables_with_synced_caches_start(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let clock = TestClock::new();
     let builder = managed::cluster_builder(&fixture, "default");
@@ -162,7 +162,9 @@ async fn when_the_limit_has_passed_the_rest_starts_without_what_is_not_in_sync(f
         .await
         .unwrap();
     let (steps, free, held) = (Steps::new(), Log::new(), Log::new());
-    manager.add(task("plain", &steps, RunPolicy::Nothing)).unwrap();
+    manager
+        .add(task("plain", &steps, RunPolicy::AllReplicas))
+        .unwrap();
     Controller::of::<ConfigMap>("free")
         .add_to(&manager, free.clone())
         .unwrap();
@@ -290,7 +292,7 @@ async fn any_runnable_may_name_caches_that_it_needs(fixture: Fixture) {
 
 // R61, R70, R74
 #[steersman_testing::test]
-async fn a_cluster_and_its_controller_may_come_while_the_manager_runs(fixture: Fixture) {
+async fn a_cluster_and_its_controller_can_be_added_while_the_manager_runs(fixture: Fixture) {
     let manager = Manager::builder()
         .cluster(cluster(&fixture).await)
         .build()
@@ -373,7 +375,7 @@ async fn endpoints_answer_until_everything_else_has_ended(fixture: Fixture) {
             }
         })
     };
-    manager.add(asking.with_policy(RunPolicy::Nothing)).unwrap();
+    manager.add(asking.with_policy(RunPolicy::AllReplicas)).unwrap();
     for _ in 0..2 {
         let running = run(&manager);
         steps.saw("runs").await;

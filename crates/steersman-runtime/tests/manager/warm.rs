@@ -134,14 +134,14 @@ async fn a_warm_standby_has_all_ready_and_writes_nothing_before_it_wins(fixture:
 
 // R83, R88
 #[steersman_testing::test]
-async fn any_runnable_can_warm_up_between_what_always_runs_and_what_leads(fixture: Fixture) {
+async fn warm_runnables_start_between_all_replicas_and_leader_elected(fixture: Fixture) {
     let (proxy, log) = (fixture.proxy().await, logged());
     let one = Replica::new(&fixture, &proxy, steady(&fixture, "one"), "one", plain).await;
     let (said, mut heard) = watch::channel(Vec::new());
     let said = Arc::new(said);
     // In an order that is not that of the phases.
     let names = ["leader", "warm", "always"].map(|name| format!("{name} of {}", fixture.namespace()));
-    let needs = [RunPolicy::Leadership, RunPolicy::WarmUp, RunPolicy::Nothing];
+    let needs = [RunPolicy::LeaderElected, RunPolicy::Warm, RunPolicy::AllReplicas];
     for (name, needs) in names.iter().zip(needs) {
         let said = Arc::clone(&said);
         let runnable = run_fn(name, move |cx: RunContext| {
@@ -149,7 +149,7 @@ async fn any_runnable_can_warm_up_between_what_always_runs_and_what_leads(fixtur
             async move {
                 said.send_modify(|said| said.push((needs, "runs")));
                 cx.ready();
-                if needs == RunPolicy::WarmUp {
+                if needs == RunPolicy::Warm {
                     let term = cx.leadership().term().await;
                     said.send_modify(|said| said.push((needs, "acts")));
                     drop(term);
@@ -168,7 +168,7 @@ async fn any_runnable_can_warm_up_between_what_always_runs_and_what_leads(fixtur
         heard
             .borrow()
             .iter()
-            .all(|said| *said != (RunPolicy::Leadership, "runs"))
+            .all(|said| *said != (RunPolicy::LeaderElected, "runs"))
     );
     leases(&fixture)
         .delete(elected::LEASE, &DeleteParams::default())
@@ -179,11 +179,11 @@ async fn any_runnable_can_warm_up_between_what_always_runs_and_what_leads(fixtur
     let free = serde_json::from_value(free).unwrap();
     leases(&fixture).create(&Default::default(), &free).await.unwrap();
     heard.wait_for(|said| said.len() == 4).await.unwrap();
-    for said in [(RunPolicy::WarmUp, "acts"), (RunPolicy::Leadership, "runs")] {
+    for said in [(RunPolicy::Warm, "acts"), (RunPolicy::LeaderElected, "runs")] {
         assert!(heard.borrow()[2..].contains(&said));
     }
     let log = String::from_utf8_lossy(&log.lock().unwrap()).into_owned();
-    let places = names.map(|name| log.find(&format!("starting name=\"{name}\"")).unwrap());
+    let places = names.map(|name| log.find(&format!("starting runnable name=\"{name}\"")).unwrap());
     assert!(places[2] < places[1] && places[1] < places[0], "{places:?}");
     running.stop().await.unwrap();
 }
@@ -365,7 +365,7 @@ async fn a_cluster_that_stalls_or_refuses_past_the_sync_timeout_leaves_the_repli
             assert!(body.contains("[+]warm ok"), "{body}");
             status == 200 && body.contains(line)
         };
-        until(async || shows("runnable maps: impaired: ").await).await;
+        until(async || shows("runnable maps: partially degraded: ").await).await;
         drop(trouble);
         until(async || shows("runnable maps: ready\n").await).await;
         running.stop().await.unwrap();
@@ -387,7 +387,7 @@ where
             then(cx).await
         }
     });
-    one.manager.add(runnable.with_policy(RunPolicy::WarmUp)).unwrap();
+    one.manager.add(runnable.with_policy(RunPolicy::Warm)).unwrap();
     go_on
 }
 
@@ -420,7 +420,7 @@ async fn is_cold_until(fixture: &Fixture, warming: impl FnOnce(&Replica) -> watc
 
 // R83
 #[steersman_testing::test]
-async fn a_warm_up_that_is_a_function_is_waited_for_until_it_says_that_it_is_ready(fixture: Fixture) {
+async fn a_warm_function_is_awaited_until_it_reports_ready(fixture: Fixture) {
     is_cold_until(&fixture, |one| {
         warming(one, async |cx| {
             cx.ready();
@@ -444,7 +444,7 @@ async fn controllers_without_leadership_work_at_once_and_override_defaults(fixtu
     create_map(&fixture, "a").await;
     occupy(&fixture, 3600).await;
     let one = Replica::new(&fixture, &proxy, steady(&fixture, "one"), "one", |builder| {
-        builder.controllers(Options::new().run_policy(RunPolicy::WarmUp))
+        builder.controllers(Options::new().run_policy(RunPolicy::Warm))
     })
     .await;
     let (always, cold) = (Log::new(), Log::new());
@@ -453,7 +453,7 @@ async fn controllers_without_leadership_work_at_once_and_override_defaults(fixtu
         .add_to(&one.manager, always.clone())
         .unwrap();
     Controller::of::<Secret>("cold")
-        .options(Options::new().run_policy(RunPolicy::Leadership))
+        .options(Options::new().run_policy(RunPolicy::LeaderElected))
         .add_to(&one.manager, cold.clone())
         .unwrap();
     Controller::of::<ConfigMap>("maps")

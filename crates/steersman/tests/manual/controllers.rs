@@ -6,7 +6,7 @@ use steersman::{cluster::DeleteOptions, prelude::*};
 use steersman_testing::{Fixture, OwnServerOptions, eventually};
 
 #[steersman_testing::test]
-async fn a_child_goes_with_its_owner(fixture: Fixture) {
+async fn a_child_is_deleted_with_its_owner(fixture: Fixture) {
     let server = fixture
         .own_server(OwnServerOptions::default().controllers())
         .await;

@@ -15,7 +15,7 @@ async fn mark(request: Request, cx: Context) -> Result<Action, ClientError> {
 }
 
 #[steersman_testing::test]
-async fn a_map_is_marked_when_it_comes(fixture: Fixture) {
+async fn a_map_is_marked_when_it_is_created(fixture: Fixture) {
     let cluster = Cluster::builder("test")
         .field_manager("test")
         .service(fixture.client())

@@ -13,7 +13,7 @@ async fn guarantee_5_honours_retry_after() {
     scene.settle().await;
     assert!(matches!(
         scene.trouble(),
-        Some(WatchError::Busy { code: 429, .. })
+        Some(WatchError::ServerError { code: 429, .. })
     ));
     assert_eq!(scene.wait().await, Duration::from_secs(17));
     assert_eq!(scene.events().await, ["begin", "abandon", "begin", "end 1"]);
@@ -30,7 +30,7 @@ async fn guarantee_4_reports_each_failure_until_it_ends() {
     ];
     let scene = Scene::start(paged(), script);
     scene.settle().await;
-    assert_eq!(scene.trouble(), Some(WatchError::Absent));
+    assert_eq!(scene.trouble(), Some(WatchError::NotInstalled));
     scene.wait().await;
     assert_eq!(
         scene.trouble(),
@@ -39,7 +39,10 @@ async fn guarantee_4_reports_each_failure_until_it_ends() {
         })
     );
     scene.wait().await;
-    assert!(matches!(scene.trouble(), Some(WatchError::Undecodable { .. })));
+    assert!(matches!(
+        scene.trouble(),
+        Some(WatchError::InvalidResponse { .. })
+    ));
     assert!(!scene.health.borrow().synced);
     scene.wait().await;
     assert_eq!(scene.trouble(), None);
@@ -51,7 +54,7 @@ async fn guarantee_4_a_kind_with_events_is_not_absent() {
     let begun = watch_of(&[event("ADDED", "a", 6)], End::Never);
     let scene = Scene::start(ReflectorOptions::default(), [refusal(404), begun]);
     scene.settle().await;
-    assert_eq!(scene.trouble(), Some(WatchError::Absent));
+    assert_eq!(scene.trouble(), Some(WatchError::NotInstalled));
     scene.wait().await;
     assert_eq!(scene.events().await, ["begin", "abandon", "begin", "listed a"]);
     assert_eq!(scene.trouble(), None);
@@ -77,7 +80,7 @@ async fn guarantee_8_lists_an_absent_kind_at_once_when_it_is_installed() {
     assert_eq!(scene.events().await, ["begin", "listed a", "end 5"]);
     scene.wait().await;
     // D5
-    assert_eq!(scene.trouble(), Some(WatchError::Absent));
+    assert_eq!(scene.trouble(), Some(WatchError::NotInstalled));
     assert!(!scene.health.borrow().absent, "it is known to be there");
     assert_eq!(scene.events().await, Vec::<String>::new(), "nobody else says so");
     scene.requests();
@@ -109,7 +112,7 @@ async fn retries_a_synced_kind_within_seconds_after_404() {
     let scene = Scene::start(paged(), script.into_iter().chain((0..8).map(|_| refusal(404))));
     assert_eq!(scene.events().await, ["begin", "listed a", "end 5"]);
     scene.wait().await;
-    assert_eq!(scene.trouble(), Some(WatchError::Absent));
+    assert_eq!(scene.trouble(), Some(WatchError::NotInstalled));
     for _ in 0..6 {
         let waited = scene.wait().await;
         assert!(waited <= Duration::from_secs(3), "{waited:?}");
@@ -189,8 +192,12 @@ async fn guarantee_8_only_a_404_of_an_api_server_means_absent() {
         let scene = Scene::start(paged(), [answer(404, body)]);
         scene.settle().await;
         let trouble = scene.trouble().unwrap();
-        assert_eq!(trouble == WatchError::Absent, is_absent, "{body}: {trouble}");
-        let is_refused = matches!(trouble, WatchError::Refused { code: 404, .. });
+        assert_eq!(
+            trouble == WatchError::NotInstalled,
+            is_absent,
+            "{body}: {trouble}"
+        );
+        let is_refused = matches!(trouble, WatchError::Rejected { code: 404, .. });
         assert_eq!(is_refused, !is_absent, "{body}: {trouble}");
     }
 }
@@ -224,7 +231,7 @@ async fn guarantee_9_rejects_a_response_that_is_not_a_list() {
         );
         let trouble = scene.trouble();
         assert!(
-            matches!(trouble, Some(WatchError::Undecodable { .. })),
+            matches!(trouble, Some(WatchError::InvalidResponse { .. })),
             "{body}: {trouble:?}"
         );
         scene.wait().await;
@@ -270,7 +277,10 @@ async fn guarantee_8_one_404_does_not_make_a_present_kind_absent() {
     let scene = Scene::start(paged(), script);
     scene.settle().await;
     let is_absent = || scene.health.borrow().absent;
-    assert_eq!((scene.trouble(), is_absent()), (Some(WatchError::Absent), false));
+    assert_eq!(
+        (scene.trouble(), is_absent()),
+        (Some(WatchError::NotInstalled), false)
+    );
     scene.wait().await;
     assert!(!is_absent(), "a second answer may come from the same gateway");
     scene.wait().await;

@@ -37,7 +37,7 @@ async fn assert_given_time(name: &str, answer: Answer, is_expected: fn(&WatchErr
 #[tokio::test]
 async fn guarantee_5_backs_off_after_an_invalid_watch() {
     let page = "<html>\n<body>\n<h1>It works!</h1>\n</body>\n</html>\n";
-    let is_undecodable = |trouble: &WatchError| matches!(trouble, WatchError::Undecodable { .. });
+    let is_undecodable = |trouble: &WatchError| matches!(trouble, WatchError::InvalidResponse { .. });
     assert_given_time("a page", answer(200, page), is_undecodable).await;
     let page = Answer {
         end: End::Never,
@@ -110,7 +110,7 @@ async fn guarantee_4_reports_and_resumes_a_silent_watch() {
         waited += scene.wait().await;
     }
     assert_eq!(waited, limit);
-    assert_eq!(scene.trouble(), Some(WatchError::Silent { limit }));
+    assert_eq!(scene.trouble(), Some(WatchError::IdleTimeout { limit }));
     assert!(scene.health.borrow().synced, "what is known stays");
     scene.then(watch_of(&[event("ADDED", "b", 7)], End::Never));
     scene.wait().await;

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_numbers_as_go_does() {
+    fn formats_numbers_like_go() {
         // Values of Go's `strconv` and of a controller-runtime program.
         let cases = [
             (1.0, "1"),

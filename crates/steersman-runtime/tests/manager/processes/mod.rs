@@ -194,7 +194,7 @@ pub fn be_a_replica() {
             loop {
                 manager.elected().await;
                 say("leading");
-                manager.deposed().await;
+                manager.leadership_lost().await;
                 say("deposed");
             }
         };
