@@ -238,16 +238,17 @@ impl Failure {
 
     /// Creates a validation failure; `of` names the kind instead of the resource.
     pub(crate) fn invalid(of: Qualified<'_>, name: &str, errors: &[FieldError]) -> Self {
-        let list = match errors {
+        // The message names equal errors once, the causes each of them.
+        let mut texts: Vec<String> = Vec::new();
+        for text in errors.iter().map(ToString::to_string) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        let list = match &*texts {
             [] => "<nil>".to_owned(),
-            [one] => one.to_string(),
-            many => format!(
-                "[{}]",
-                many.iter()
-                    .map(ToString::to_string)
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            ),
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
         };
         let causes = errors.iter().map(FieldError::cause).collect();
         Self::new(
