@@ -115,7 +115,7 @@ async fn no_runnable_starts_before_all_declared_caches_are_in_sync(fixture: Fixt
 
     drop(far);
     log.saw("a", Some("1")).await;
-    for needs in ["Nothing", "WarmUp", "Leadership"] {
+    for needs in ["AllReplicas", "Warm", "LeaderElected"] {
         steps.saw(needs).await;
     }
     assert_eq!(steps.all(), ["Nothing", "WarmUp", "Leadership"]);
