@@ -118,7 +118,7 @@ async fn no_runnable_starts_before_all_declared_caches_are_in_sync(fixture: Fixt
     for needs in ["AllReplicas", "Warm", "LeaderElected"] {
         steps.saw(needs).await;
     }
-    assert_eq!(steps.all(), ["Nothing", "WarmUp", "Leadership"]);
+    assert_eq!(steps.all(), ["AllReplicas", "Warm", "LeaderElected"]);
     loop {
         let (status, body) = readyz(&manager).await;
         if status == 200 {
