@@ -28,7 +28,7 @@ use std::{sync::Arc, time::SystemTime};
 use crate::{
     auth::Identity,
     crd::conversion::Conversion,
-    handler::{self, Call, Reply, Target},
+    handler::{self, Call, Reply, Target, timeout::Limit},
     policy::matching,
     server::Inner,
     state::Context,
@@ -59,6 +59,8 @@ pub(crate) struct Admit {
     pub(crate) hooks: Arc<[Arc<Hook>]>,
     /// The rounds before this one.
     pub(crate) calls: Calls,
+    /// The deadline of the request; `None` for a stream.
+    pub(crate) deadline: Option<SystemTime>,
 }
 
 /// The hooks with `reinvocationPolicy: IfNeeded` that were called, by key.
@@ -170,7 +172,8 @@ impl Progress {
     pub(crate) async fn advance(&mut self, server: &Arc<Inner>, task: Task) {
         match task {
             Task::Admit(task) => {
-                let outcome = task.run(server).await;
+                // Boxed, so that requests without webhooks do not carry the space that a call needs.
+                let outcome = Box::pin(task.run(server)).await;
                 let name = &task.attributes.target.name;
                 self.answers
                     .retain(|(phase, known, _)| *phase != task.phase || known.target.name != *name);
@@ -178,7 +181,7 @@ impl Progress {
                     .push((task.phase, Arc::clone(&task.attributes), outcome));
             }
             Task::Convert(conversion) => {
-                let result = conversion.run(server).await;
+                let result = Box::pin(conversion.run(server)).await;
                 self.conversions.push((conversion, result));
             }
         }
@@ -296,8 +299,10 @@ fn run(cx: &mut Context<'_>, phase: Phase, write: Write<'_>, calls: Calls) -> Re
         return Ok(Some(outcome));
     }
     let namespace = cx.find("", "namespaces", attributes.namespace()).cloned();
+    let deadline = Limit::of(admission.call).map(|limit| admission.call.received + limit.duration);
     let task = Admit {
         phase,
+        deadline,
         attributes: Arc::new(attributes),
         namespace,
         equivalents,

@@ -9,10 +9,11 @@
 
 mod check;
 pub(crate) mod expression;
+mod fields;
 mod lower;
 mod types;
 
-use kube_cel::{CompiledSchema, ErrorKind, RootContext, Validator, compile_schema};
+use kube_cel::{CompiledSchema, ErrorKind, RootContext, Validator, cel::ExecutionError, compile_schema};
 use serde_json::{Value, json};
 
 use crate::{status::FieldError, store::Object};
@@ -120,7 +121,11 @@ pub(crate) struct Rules(CompiledSchema);
 impl Rules {
     /// Compiles the rules of a schema in its OpenAPI form; returns `None` if it has none.
     pub(crate) fn compile(schema: &Value) -> Option<Self> {
-        has_rules(schema).then(|| Self(with_room(|| compile_schema(schema))))
+        has_rules(schema).then(|| {
+            let mut compiled = with_room(|| compile_schema(schema));
+            with_room(|| fields::index_all(&mut compiled));
+            Self(compiled)
+        })
     }
 
     /// Evaluates the rules on an object.
@@ -145,7 +150,9 @@ impl Rules {
             if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
                 metadata.retain(|key, _| matches!(key.as_str(), "name" | "generateName"));
             }
-            Value::Object(object)
+            let mut object = Value::Object(object);
+            drop_nulls(&mut object);
+            object
         };
         let (new, old) = (whole(object), old.map(whole));
         let result = with_room(|| {
@@ -155,13 +162,29 @@ impl Rules {
         errors
             .into_vec()
             .into_iter()
-            .map(|error| field_error(&new, &error))
+            .map(|error| field_error(&self.0, &new, &error))
             .collect()
     }
 }
 
-/// Checks that all rules of a schema compile.
+/// Removes fields that are null: rules see them as absent.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// Checks that all rules of the schema of a CRD compile.
 pub(crate) fn check_schema(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    check_node(schema, path, true, errors);
+}
+
+fn check_node(schema: &Value, path: &str, is_root: bool, errors: &mut Vec<FieldError>) {
     let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
     for (index, rule) in rules.into_iter().flatten().enumerate() {
         let at = format!("{path}.x-kubernetes-validations[{index}].rule");
@@ -172,23 +195,25 @@ pub(crate) fn check_schema(schema: &Value, path: &str, errors: &mut Vec<FieldErr
         }
         if let Some(excess) = excess(text) {
             let message = format!("compilation failed: {excess}");
-            errors.push(FieldError::invalid(at, &Value::from(text), &message));
+            errors.push(FieldError::invalid_text(at, &printed(rule), &message));
             continue;
         }
         let expression = rule.get("messageExpression").and_then(Value::as_str);
-        if let Some((text, excess)) = expression.and_then(|text| Some((text, excess(text)?))) {
+        if let Some(excess) = expression.and_then(excess) {
             let at = format!("{path}.x-kubernetes-validations[{index}].messageExpression");
             let message = format!("messageExpression compilation failed: {excess}");
-            errors.push(FieldError::invalid(at, &Value::from(text), &message));
+            errors.push(FieldError::invalid_text(at, &printed(rule), &message));
             continue;
         }
         let alone = with_room(|| compile_schema(&json!({"x-kubernetes-validations": [rule]})));
-        for error in alone.compilation_errors() {
-            errors.push(FieldError::invalid(
-                at.clone(),
-                &Value::from(text),
-                &format!("compilation failed: {error}"),
-            ));
+        let errors_of_rule = alone.compilation_errors();
+        let mut issues: Vec<String> = errors_of_rule.iter().map(ToString::to_string).collect();
+        if issues.is_empty() {
+            issues.extend(fields::issues(schema, rule, text, is_root));
+        }
+        for issue in issues {
+            let message = format!("compilation failed: {issue}");
+            errors.push(FieldError::invalid_text(at.clone(), &printed(rule), &message));
         }
     }
     for (name, property) in schema
@@ -197,13 +222,28 @@ pub(crate) fn check_schema(schema: &Value, path: &str, errors: &mut Vec<FieldErr
         .into_iter()
         .flatten()
     {
-        check_schema(property, &format!("{path}.properties[{name}]"), errors);
+        check_node(property, &format!("{path}.properties[{name}]"), false, errors);
     }
     for key in ["items", "additionalProperties"] {
         if let Some(inner) = schema.get(key) {
-            check_schema(inner, &format!("{path}.{key}"), errors);
+            check_node(inner, &format!("{path}.{key}"), false, errors);
         }
     }
+}
+
+/// Returns a rule as the real server prints it in errors: a Go struct.
+fn printed(rule: &Value) -> String {
+    let field = |key: &str, absent: Value| rule.get(key).cloned().unwrap_or(absent);
+    let fields = [
+        ("Rule", field("rule", json!(""))),
+        ("Message", field("message", json!(""))),
+        ("MessageExpression", field("messageExpression", json!(""))),
+        ("Reason", field("reason", Value::Null)),
+        ("FieldPath", field("fieldPath", json!(""))),
+        ("OptionalOldSelf", field("optionalOldSelf", Value::Null)),
+    ];
+    let fields = fields.map(|(key, value)| format!("{}:{value}", json!(key)));
+    crate::json::escape_html(&format!("{{{}}}", fields.join(",")))
 }
 
 fn has_rules(schema: &Value) -> bool {
@@ -216,14 +256,30 @@ fn has_rules(schema: &Value) -> bool {
     }
 }
 
-fn field_error(object: &Value, error: &kube_cel::ValidationError) -> FieldError {
+fn field_error(schema: &CompiledSchema, object: &Value, error: &kube_cel::ValidationError) -> FieldError {
     let path = error.field_path.clone();
     let value = find(object, &path);
+    let field = if path.is_empty() { "<nil>".to_owned() } else { path };
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<ExecutionError>());
+    if error.kind == ErrorKind::EvaluationError
+        && let Some(cause) = cause
+    {
+        let message = message_of(schema, &error.rule).filter(|message| !message.is_empty());
+        let rule = message.unwrap_or(&error.rule).trim();
+        let why = expression::worded(cause);
+        let detail = if why.starts_with("no such overload") {
+            format!(
+                "'{why}': call arguments did not match a supported operator, function or macro signature for rule: {rule}"
+            )
+        } else {
+            format!("{why} evaluating rule: {rule}")
+        };
+        return FieldError::invalid(field, &json!(value.map_or("object", type_name)), &detail);
+    }
     let message = match error.kind {
         ErrorKind::ValidationFailure => error.message.clone(),
         _ => format!("rule evaluation error: {}", error.message),
     };
-    let field = if path.is_empty() { "<nil>".to_owned() } else { path };
     match error.reason.as_deref() {
         Some("FieldValueRequired") => FieldError::required(field, &message),
         Some("FieldValueForbidden") => FieldError::forbidden(field, &message),
@@ -232,6 +288,31 @@ fn field_error(object: &Value, error: &kube_cel::ValidationError) -> FieldError 
             &value.map_or_else(|| "null".to_owned(), ToString::to_string),
         ),
         _ => FieldError::invalid_bare(field, &message),
+    }
+}
+
+/// Returns the static message of a rule.
+fn message_of<'a>(schema: &'a CompiledSchema, rule: &str) -> Option<&'a str> {
+    let mut own = schema.validations.iter().flatten();
+    if let Some(found) = own.find(|found| found.rule.rule == rule) {
+        return found.rule.message.as_deref();
+    }
+    let properties = schema.properties.values();
+    let items = schema.items.as_deref().into_iter();
+    let values = schema.additional_properties.as_deref().into_iter();
+    let mut inner = properties.chain(items).chain(values);
+    inner.find_map(|inner| message_of(inner, rule))
+}
+
+/// Returns the type of a value, as a schema names it.
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Object(_) | Value::Null => "object",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
     }
 }
 

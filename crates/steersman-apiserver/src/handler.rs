@@ -20,6 +20,7 @@ pub(crate) mod read;
 pub(crate) mod review;
 pub(crate) mod scale;
 pub(crate) mod special;
+pub(crate) mod timeout;
 pub(crate) mod update;
 pub(crate) mod watch;
 
@@ -152,14 +153,17 @@ pub(crate) struct ListContent {
 }
 
 impl ListContent {
-    /// Converts the items by the conversion webhook of their kind, if it has one.
+    /// Returns true if the items need the conversion webhook of their kind.
+    pub(crate) fn is_unconverted(&self) -> bool {
+        self.representation.is_by_webhook()
+    }
+
+    /// Converts the items by the conversion webhook of their kind.
     ///
     /// # Errors
     /// Returns the failure of the webhook.
     pub(crate) async fn convert(&mut self, server: &Arc<Inner>) -> Result<()> {
-        if self.representation.is_by_webhook() {
-            self.items = self.representation.convert(server, &self.items).await?;
-        }
+        self.items = self.representation.convert(server, &self.items).await?;
         Ok(())
     }
 }

@@ -200,6 +200,15 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 }
 
+/// Escapes JSON text as Go does, so that it can stand in HTML.
+pub(crate) fn escape_html(json: &str) -> String {
+    json.replace('&', "\\u0026")
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -92,3 +92,8 @@ pub use observe::Exchange;
 pub use server::{ApiServer, Builder};
 pub use service::{ConnectionLost, Service};
 pub use workloads::Workloads;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

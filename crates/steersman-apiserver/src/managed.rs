@@ -350,13 +350,7 @@ fn refresh_last_applied(target: &Target, object: &mut Object, config: Value) {
         given.remove(LAST_APPLIED);
     }
     // Escapes as Go's encoder does.
-    let text = Value::Object(config)
-        .to_string()
-        .replace('&', "\\u0026")
-        .replace('<', "\\u003c")
-        .replace('>', "\\u003e")
-        .replace('\u{2028}', "\\u2028")
-        .replace('\u{2029}', "\\u2029");
+    let text = crate::json::escape_html(&Value::Object(config).to_string());
     annotations.insert(LAST_APPLIED.to_owned(), Value::from(text + "\n"));
     let size = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
     if annotations.iter().map(size).sum::<usize>() > ANNOTATIONS_BYTES_MAX {

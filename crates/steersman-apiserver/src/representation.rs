@@ -74,7 +74,8 @@ impl Representation {
         server: &Arc<Inner>,
         items: &[Arc<Stored>],
     ) -> Result<Vec<Arc<Stored>>> {
-        convert_all(server, &self.resource, self.version, items).await
+        // Boxed, so that lists and watches without a webhook do not carry the space that a call needs.
+        Box::pin(convert_all(server, &self.resource, self.version, items)).await
     }
 
     /// Sets the time up to which ages count.

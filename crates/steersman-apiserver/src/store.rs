@@ -167,15 +167,14 @@ impl Store {
 
     /// Returns the objects of one namespace.
     pub(crate) fn within(&self, storage: StorageId, namespace: &str) -> impl Iterator<Item = &Arc<Stored>> {
-        let prefix = format!("{namespace}/");
-        // `0` is the character after the slash, so it ends the range.
-        let end = format!("{namespace}0");
-        let kind = self.kinds.get(storage.0).into_iter();
-        kind.flat_map(move |kind| {
+        let kind = self.kinds.get(storage.0).filter(|kind| !kind.objects.is_empty());
+        // The keys of a namespace lie between `namespace/` and `namespace0`, since `0` follows `/`.
+        let range = kind.map(|kind| {
+            let (prefix, end) = (format!("{namespace}/"), format!("{namespace}0"));
             let bounds = (Bound::Included(prefix.as_str()), Bound::Excluded(end.as_str()));
-            kind.objects.range::<str, _>(bounds).collect::<Vec<_>>()
-        })
-        .map(|(_, stored)| stored)
+            kind.objects.range::<str, _>(bounds)
+        });
+        range.into_iter().flatten().map(|(_, stored)| stored)
     }
 
     pub(crate) fn len(&self, storage: StorageId) -> usize {

@@ -131,12 +131,14 @@ impl Client {
         body: &Value,
         timeout: Option<Duration>,
     ) -> Result<Value, String> {
-        let query = timeout.map_or_else(String::new, |timeout| format!("?timeout={}s", timeout.as_secs()));
+        let query = timeout.map_or_else(String::new, |timeout| {
+            let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+            format!("?timeout={seconds}s")
+        });
         let url = self.url(&query);
         let failed = |error: String| format!("Post {:?}: {error}", url.text());
         let call = std::pin::pin!(self.send(server, url.clone(), body.to_string()));
-        // A call without a timeout of its own has that of the real server's requests.
-        let deadline = server.clock.sleep(timeout.unwrap_or(REQUEST_TIMEOUT));
+        let deadline = server.clock.sleep(timeout.unwrap_or(CONVERSION_TIMEOUT));
         match select(call, deadline).await {
             Either::Left((result, _)) => {
                 let response = result.map_err(failed)?;
@@ -239,5 +241,6 @@ impl Client {
     }
 }
 
-/// Timeout of a request to the real server, which bounds its calls of webhooks.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(34);
+/// Timeout of a conversion. On the real server only the request that needs the conversion has a time limit, and a watch
+/// has none.
+const CONVERSION_TIMEOUT: Duration = Duration::from_secs(60);

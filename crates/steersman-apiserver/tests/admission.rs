@@ -318,6 +318,91 @@ async fn a_slow_webhook_delays_no_other_request_and_times_out_on_the_servers_clo
     );
 }
 
+/// Two mutating webhooks for ConfigMaps that never answer, each with 30 s.
+fn two_slow_webhooks() -> Value {
+    let one = configuration(&by_url("slow"), 30)["webhooks"][0].clone();
+    let mut two = one.clone();
+    two["name"] = json!("again.example.com");
+    two["failurePolicy"] = json!("Ignore");
+    let mut one = one;
+    one["failurePolicy"] = json!("Ignore");
+    json!({"metadata": {"name": "slow"}, "webhooks": [one, two]})
+}
+
+#[tokio::test]
+async fn all_webhooks_of_a_write_have_34_seconds_together() {
+    let clock = ManualClock::default();
+    let server = ApiServer::builder().clock(clock.clone()).build();
+    let mutating = VALIDATING.replace("validating", "mutating");
+    post(&mutating, &two_slow_webhooks()).send(&server).await.ok();
+    let slow_object = hooked("slow");
+    let raw = post(MAPS, &slow_object);
+    let mut slow = std::pin::pin!(raw.send(&server));
+    assert!(slow.as_mut().now_or_never().is_none());
+    // The first webhook times out and is ignored.
+    clock.advance(Duration::from_secs(30));
+    assert!(slow.as_mut().now_or_never().is_none());
+    clock.advance(Duration::from_secs(4));
+    let answer = slow.await;
+    assert_eq!(answer.code, 504);
+    assert_eq!(
+        answer.json()["message"],
+        "Timeout: request did not complete within requested timeout - context deadline exceeded"
+    );
+    let stored = Raw::get(&format!("{MAPS}/slow")).send(&server).await;
+    assert_eq!(stored.code, 404, "nothing was stored");
+}
+
+#[tokio::test]
+async fn a_read_that_a_conversion_webhook_delays_has_60_seconds() {
+    let clock = ManualClock::default();
+    let server = ApiServer::builder().clock(clock.clone()).build();
+    let version = |name: &str, is_stored: bool| {
+        json!({
+            "name": name, "served": true, "storage": is_stored,
+            "schema": {"openAPIV3Schema": {"type": "object"}},
+        })
+    };
+    let webhook = json!({"conversionReviewVersions": ["v1"], "clientConfig": by_url("slow")});
+    let definition = json!({
+        "metadata": {"name": "things.slow.example.com"},
+        "spec": {
+            "group": "slow.example.com", "scope": "Cluster", "names": {"plural": "things", "kind": "Thing"},
+            "versions": [version("v1", true), version("v2", false)],
+            "conversion": {"strategy": "Webhook", "webhook": webhook},
+        },
+    });
+    post(
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        &definition,
+    )
+    .send(&server)
+    .await
+    .ok();
+    let thing = json!({"apiVersion": "slow.example.com/v1", "kind": "Thing", "metadata": {"name": "a"}});
+    post("/apis/slow.example.com/v1/things", &thing)
+        .send(&server)
+        .await
+        .ok();
+    for path in [
+        "/apis/slow.example.com/v2/things",
+        "/apis/slow.example.com/v2/things/a",
+    ] {
+        let raw = Raw::get(path);
+        let mut slow = std::pin::pin!(raw.send(&server));
+        assert!(slow.as_mut().now_or_never().is_none());
+        clock.advance(Duration::from_secs(59));
+        assert!(slow.as_mut().now_or_never().is_none());
+        clock.advance(Duration::from_secs(1));
+        let answer = slow.await;
+        assert_eq!(answer.code, 504);
+        assert_eq!(
+            answer.json()["message"],
+            "Timeout: request did not complete within the allotted timeout"
+        );
+    }
+}
+
 #[tokio::test]
 async fn no_hook_sees_the_writes_of_the_server_itself() {
     let server = ApiServer::builder()

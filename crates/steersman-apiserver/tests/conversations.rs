@@ -243,9 +243,9 @@ macro_rules! conversations {
 static TURN: Mutex<()> = Mutex::const_new(());
 
 conversations! {
-    apply builtins creation custom_objects custom_watches default_classes definition_errors definitions deletion events impersonation last_applied limit_ranges limits lists networks objects
+    apply builtins creation custom_objects custom_rules custom_watches default_classes definition_errors definitions deletion events impersonation last_applied limit_ranges limits lists networks objects
     ownership patches plugins pod_changes pod_security pods policies priorities quotas reviews routes scales server services settings subresources suspended_jobs tables tokens uids watches workloads;
-    with webhooks: admission_selection admission_webhooks conversion_webhooks hostile_webhooks webhook_configurations
+    with webhooks: admission_selection admission_webhooks conversion_webhooks hostile_webhooks request_limits webhook_configurations
 }
 
 #[test]

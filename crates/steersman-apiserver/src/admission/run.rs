@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the hooks of a phase, without the server's lock.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use serde_json::Value;
@@ -73,7 +76,7 @@ impl Admit {
                 Ok(None) => continue,
                 Err(failure) => return outcome.failed(failure),
             };
-            let answer = call(server, hook, &shown, &matched, self.phase).await;
+            let answer = self.call(server, hook, &shown, &matched).await;
             outcome.warnings.extend(answer.warnings);
             if let Some(object) = answer.object {
                 let shown = attributes.kind.shown(&attributes.target, &object);
@@ -109,7 +112,7 @@ impl Admit {
         let mut calls: FuturesUnordered<_> = selected
             .iter()
             .map(|(hook, matched, shown)| async move {
-                let answer = call(server, hook, shown, matched, self.phase).await;
+                let answer = self.call(server, hook, shown, matched).await;
                 (hook, answer)
             })
             .collect();
@@ -156,6 +159,66 @@ impl Admit {
         let is_met = selection::meets_conditions(hook, &shown, &matched)?;
         Ok(is_met.then_some((matched, shown)))
     }
+
+    /// Calls one hook.
+    async fn call(
+        &self,
+        server: &Arc<Inner>,
+        hook: &Hook,
+        attributes: &Attributes,
+        matched: &Matched,
+    ) -> Admitted {
+        if attributes.dry_run && hook.has_side_effects {
+            let message = format!("admission webhook {:?} does not support dry run", hook.name);
+            return Admitted::rejected(Rejection::Final(Failure::bad_request(message)));
+        }
+        let uid = server.lock().random.uid();
+        let request = review::request(attributes, matched, &uid);
+        match &hook.call {
+            Call::Webhook(Some(client)) => {
+                let sent = review::review(hook.review, &request);
+                let answer = client.post(server, &sent, Some(self.timeout(server, hook))).await;
+                let response = answer
+                    .and_then(|answer| review::check_version(hook.review, &answer).map(|()| answer))
+                    .map_err(|error| format!("failed to call webhook: {error}"))
+                    .and_then(|answer| {
+                        let response = review::response(hook.review, &uid, self.phase, &answer);
+                        response.map_err(|error| format!("received invalid webhook response: {error}"))
+                    });
+                match response {
+                    Ok(response) => admitted(server, hook, attributes, matched, &request, response).await,
+                    Err(why) => Admitted::rejected(Rejection::Call(why)),
+                }
+            }
+            Call::Webhook(None) => {
+                let why = "could not get REST client: webhook configuration must have either service or URL";
+                Admitted::rejected(Rejection::Call(why.to_owned()))
+            }
+            Call::Mutating(closure) => {
+                let mut object = request.get("object").cloned().filter(|object| !object.is_null());
+                let request = AdmissionRequest::new(request);
+                let verdict = match &mut object {
+                    Some(object) => closure(&request, object),
+                    None => Ok(()),
+                };
+                match verdict {
+                    Err(denied) => Admitted::rejected(Rejection::Final(denied.failure(&hook.name))),
+                    Ok(()) => changed(server, attributes, matched, object, Vec::new()).await,
+                }
+            }
+            Call::Validating(closure) => match closure(&AdmissionRequest::new(request)) {
+                Err(denied) => Admitted::rejected(Rejection::Final(denied.failure(&hook.name))),
+                Ok(()) => changed(server, attributes, matched, None, Vec::new()).await,
+            },
+        }
+    }
+
+    /// Returns the timeout of a call: that of the hook, but not more than the request has left.
+    fn timeout(&self, server: &Arc<Inner>, hook: &Hook) -> Duration {
+        let left = |deadline: SystemTime| deadline.duration_since(server.clock.now()).unwrap_or_default();
+        self.deadline
+            .map_or(hook.timeout, |deadline| hook.timeout.min(left(deadline)))
+    }
 }
 
 impl Outcome {
@@ -171,59 +234,6 @@ impl Rejection {
             Self::Final(failure) => failure,
             Self::Call(why) => Failure::internal(format!("failed calling webhook {:?}: {why}", hook.name)),
         }
-    }
-}
-
-/// Calls one hook.
-async fn call(
-    server: &Arc<Inner>,
-    hook: &Hook,
-    attributes: &Attributes,
-    matched: &Matched,
-    phase: Phase,
-) -> Admitted {
-    if attributes.dry_run && hook.has_side_effects {
-        let message = format!("admission webhook {:?} does not support dry run", hook.name);
-        return Admitted::rejected(Rejection::Final(Failure::bad_request(message)));
-    }
-    let uid = server.lock().random.uid();
-    let request = review::request(attributes, matched, &uid);
-    match &hook.call {
-        Call::Webhook(Some(client)) => {
-            let sent = review::review(hook.review, &request);
-            let answer = client.post(server, &sent, Some(hook.timeout)).await;
-            let response = answer
-                .and_then(|answer| review::check_version(hook.review, &answer).map(|()| answer))
-                .map_err(|error| format!("failed to call webhook: {error}"))
-                .and_then(|answer| {
-                    let response = review::response(hook.review, &uid, phase, &answer);
-                    response.map_err(|error| format!("received invalid webhook response: {error}"))
-                });
-            match response {
-                Ok(response) => admitted(server, hook, attributes, matched, &request, response).await,
-                Err(why) => Admitted::rejected(Rejection::Call(why)),
-            }
-        }
-        Call::Webhook(None) => {
-            let why = "could not get REST client: webhook configuration must have either service or URL";
-            Admitted::rejected(Rejection::Call(why.to_owned()))
-        }
-        Call::Mutating(closure) => {
-            let mut object = request.get("object").cloned().filter(|object| !object.is_null());
-            let request = AdmissionRequest::new(request);
-            let verdict = match &mut object {
-                Some(object) => closure(&request, object),
-                None => Ok(()),
-            };
-            match verdict {
-                Err(denied) => Admitted::rejected(Rejection::Final(denied.failure(&hook.name))),
-                Ok(()) => changed(server, attributes, matched, object, Vec::new()).await,
-            }
-        }
-        Call::Validating(closure) => match closure(&AdmissionRequest::new(request)) {
-            Err(denied) => Admitted::rejected(Rejection::Final(denied.failure(&hook.name))),
-            Ok(()) => changed(server, attributes, matched, None, Vec::new()).await,
-        },
     }
 }
 

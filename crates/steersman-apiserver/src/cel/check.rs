@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Static checks of admission expressions: references, fields of `request`, functions, and the type of the result.
+//! Static checks of expressions: references, fields, functions, and the type of the result. Of rules of CRDs, only the
+//! fields are checked.
 //!
 //! The crate `cel` has no type checker. This one finds the usual mistakes and reports them with the text of the real
 //! server. It treats everything that it does not know as dynamic.
@@ -13,6 +14,8 @@ use super::types::{self, Type};
 /// The variables that an expression can use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope<'a> {
+    /// The types of `self` and `oldSelf` in a rule of a CRD.
+    pub(crate) own: Option<(Type<'a>, Type<'a>)>,
     /// The type of `object` and `oldObject`, if one is known.
     pub(crate) object: Option<Type<'a>>,
     /// The type of `params`, if one is known.
@@ -28,6 +31,8 @@ pub(crate) struct Scope<'a> {
 impl<'a> Scope<'a> {
     fn declared(&self, name: &str) -> Option<Type<'a>> {
         match name {
+            "self" => self.own.map(|(new, _)| new),
+            "oldSelf" => self.own.map(|(_, old)| old),
             "object" | "oldObject" => Some(self.object.unwrap_or(Type::Dyn)),
             "request" => Some(Type::Object(&types::REQUEST)),
             "namespaceObject" => Some(Type::Object(&types::NAMESPACE)),
@@ -43,6 +48,8 @@ impl<'a> Scope<'a> {
 struct Issue {
     message: String,
     place: Option<usize>,
+    /// A field of a value that has no such field.
+    is_field: bool,
 }
 
 /// Checks an expression and returns its type.
@@ -50,18 +57,19 @@ struct Issue {
 /// # Errors
 /// Returns the issues with their places, as the compiler of the real server prints them.
 pub(crate) fn check<'a>(text: &str, tree: &IdedExpr, scope: &Scope<'a>) -> Result<Type<'a>, String> {
-    let mut checker = Checker {
-        text,
-        scope,
-        locals: Vec::new(),
-        issues: Vec::new(),
-    };
+    let mut checker = Checker::new(text, scope);
     let found = checker.visit(tree);
-    if checker.issues.is_empty() {
-        return Ok(found);
+    match checker.rendered(|_| true) {
+        None => Ok(found),
+        Some(issues) => Err(issues),
     }
-    let issues = checker.issues.iter().map(|issue| render(text, issue));
-    Err(issues.collect::<Vec<_>>().join("\n"))
+}
+
+/// Checks the fields of an expression only. Returns the issues, if there are any.
+pub(crate) fn check_fields(text: &str, tree: &IdedExpr, scope: &Scope<'_>) -> Option<String> {
+    let mut checker = Checker::new(text, scope);
+    checker.visit(tree);
+    checker.rendered(|issue| issue.is_field)
 }
 
 fn render(text: &str, issue: &Issue) -> String {
@@ -87,12 +95,42 @@ struct Checker<'a, 'b> {
     issues: Vec<Issue>,
 }
 
-impl<'a> Checker<'a, '_> {
+impl<'a, 'b> Checker<'a, 'b> {
+    fn new(text: &'b str, scope: &'b Scope<'a>) -> Self {
+        Self {
+            text,
+            scope,
+            locals: Vec::new(),
+            issues: Vec::new(),
+        }
+    }
+
+    /// Returns the issues as the compiler of the real server prints them; `None` if there are none.
+    fn rendered(&self, counts: impl Fn(&Issue) -> bool) -> Option<String> {
+        let issues = self.issues.iter().filter(|issue| counts(issue));
+        let issues: Vec<String> = issues.map(|issue| render(self.text, issue)).collect();
+        (!issues.is_empty()).then(|| issues.join("\n"))
+    }
+
     fn complain(&mut self, message: String, place: Option<usize>) -> Type<'a> {
         if !self.issues.iter().any(|issue| issue.message == message) {
-            self.issues.push(Issue { message, place });
+            self.issues.push(Issue {
+                message,
+                place,
+                is_field: false,
+            });
         }
         Type::Dyn
+    }
+
+    /// Complains about a field.
+    fn complain_of_field(&mut self, message: String, name: &str) -> Type<'a> {
+        let before = self.issues.len();
+        let place = find_field(self.text, name);
+        let found = self.complain(message, place);
+        let issues = self.issues[before..].iter_mut();
+        issues.for_each(|issue| issue.is_field = true);
+        found
     }
 
     fn visit(&mut self, node: &IdedExpr) -> Type<'a> {
@@ -109,8 +147,17 @@ impl<'a> Checker<'a, '_> {
             },
             Expr::Select(select) => {
                 let operand = self.visit(&select.operand);
+                let before = self.issues.len();
                 let field = self.field(operand, &select.field);
-                if select.test { Type::Bool } else { field }
+                if !select.test {
+                    return field;
+                }
+                for issue in &mut self.issues[before..] {
+                    // The place of `has(…)` is its bracket.
+                    let macro_name = issue.place.and_then(|place| self.text[..place].rfind("has("));
+                    issue.place = macro_name.map(|place| place + "has".len()).or(issue.place);
+                }
+                Type::Bool
             }
             Expr::List(list) => {
                 for element in &list.elements {
@@ -211,16 +258,13 @@ impl<'a> Checker<'a, '_> {
             Type::Optional => return Type::Optional,
             Type::Dyn | Type::Map => return Type::Dyn,
             other => {
-                let place = find_field(self.text, name);
-                return self.complain(format!("type '{other}' does not support field selection"), place);
+                let message = format!("type '{other}' does not support field selection");
+                return self.complain_of_field(message, name);
             }
         };
         match known {
             Some(known) => known,
-            None => {
-                let place = find_field(self.text, name);
-                self.complain(format!("undefined field '{name}'"), place)
-            }
+            None => self.complain_of_field(format!("undefined field '{name}'"), name),
         }
     }
 
@@ -331,6 +375,8 @@ fn find_word(text: &str, word: &str) -> Option<usize> {
 
 /// Returns the place of the dot before a field.
 fn find_field(text: &str, field: &str) -> Option<usize> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let pattern = format!(".{field}");
-    text.find(&pattern)
+    let mut places = text.match_indices(&pattern).map(|(place, _)| place);
+    places.find(|place| !text[place + pattern.len()..].starts_with(is_part))
 }

@@ -140,7 +140,7 @@ impl Expression {
     }
 }
 
-fn parse(text: &str) -> Result<IdedExpr, String> {
+pub(super) fn parse(text: &str) -> Result<IdedExpr, String> {
     let parser = Parser::default().enable_optional_syntax(true);
     parser.parse(text).map_err(|errors| errors.to_string())
 }
@@ -233,14 +233,9 @@ impl Activation {
         Value::resolve(tree, &context)
     }
 
-    /// Returns the message of the real server for an evaluation error, as far as it is known.
+    /// Returns the message of an evaluation error; that of a variable names the variable.
     fn worded(&self, error: &ExecutionError) -> String {
         match error {
-            ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
-            ExecutionError::NoSuchOverload => "no such overload".to_owned(),
-            ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
-            ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
-            ExecutionError::IndexOutOfBounds(Value::Int(index)) => format!("index out of bounds: {index}"),
             ExecutionError::UndeclaredReference(name) => {
                 let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
                 match found.get(name.as_str()) {
@@ -251,11 +246,23 @@ impl Activation {
                     _ => error.to_string(),
                 }
             }
-            ExecutionError::UnsupportedBinaryOperator(..)
-            | ExecutionError::ValuesNotComparable(..)
-            | ExecutionError::UnsupportedIndex(..) => "no such overload".to_owned(),
-            other => other.to_string(),
+            other => worded(other),
         }
+    }
+}
+
+/// Returns the message of the real server for an evaluation error, as far as it is known.
+pub(super) fn worded(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
+        ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
+        ExecutionError::IndexOutOfBounds(Value::Int(index)) => format!("index out of bounds: {index}"),
+        ExecutionError::NoSuchOverload
+        | ExecutionError::UnsupportedBinaryOperator(..)
+        | ExecutionError::ValuesNotComparable(..)
+        | ExecutionError::UnsupportedIndex(..) => "no such overload".to_owned(),
+        other => other.to_string(),
     }
 }
 

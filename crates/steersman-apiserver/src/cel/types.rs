@@ -48,7 +48,9 @@ impl Eq for SchemaType<'_> {}
 impl<'a> SchemaType<'a> {
     /// Returns the type of a field; `None` if the schema has no such field.
     pub(crate) fn field(self, name: &str) -> Option<Type<'a>> {
-        if let Some((field, _)) = self.schema.field(name) {
+        let unescaped = unescaped(name);
+        let known = self.schema.field(name).or_else(|| self.schema.field(&unescaped));
+        if let Some((field, _)) = known {
             return Some(Type::of(field));
         }
         match name {
@@ -106,6 +108,10 @@ impl<'a> Type<'a> {
         if schema.int_or_string {
             return Self::Dyn;
         }
+        let of_schema = Self::Schema(SchemaType {
+            schema,
+            is_object: schema.embedded,
+        });
         match (schema.r#type, schema.format.as_deref()) {
             (schema::Type::String, Some("date-time")) => Self::Timestamp,
             (schema::Type::String, Some("duration")) => Self::Duration,
@@ -114,14 +120,8 @@ impl<'a> Type<'a> {
             (schema::Type::Integer, _) => Self::Int,
             (schema::Type::Number, _) => Self::Double,
             (schema::Type::Boolean, _) => Self::Bool,
-            (schema::Type::Array, _) => Self::Schema(SchemaType {
-                schema,
-                is_object: false,
-            }),
-            (schema::Type::Object, _) if has_fields(schema) => Self::Schema(SchemaType {
-                schema,
-                is_object: false,
-            }),
+            (schema::Type::Array, _) => of_schema,
+            (schema::Type::Object, _) if has_fields(schema) => of_schema,
             _ => Self::Dyn,
         }
     }
@@ -137,6 +137,17 @@ impl<'a> Type<'a> {
     pub(crate) fn is_number(self) -> bool {
         matches!(self, Self::Int | Self::Uint | Self::Double)
     }
+}
+
+/// Returns the name of a field as it is in JSON. CEL has no names with these characters, nor its own keywords.
+pub(crate) fn unescaped(name: &str) -> String {
+    let plain = name
+        .replace("__underscores__", "\u{0}")
+        .replace("__dot__", ".")
+        .replace("__dash__", "-")
+        .replace("__slash__", "/");
+    let keyword = plain.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"));
+    keyword.unwrap_or(&plain).replace('\u{0}', "__")
 }
 
 fn has_fields(schema: &Schema) -> bool {

@@ -8,10 +8,9 @@ use base64::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Call;
 use crate::{
     resource::{Resource, Version},
-    route::{Query, Verb},
+    route::Query,
     selector::{self, FieldRequirement, Selector},
     status::{Failure, FieldError, Qualified, Result},
 };
@@ -213,66 +212,6 @@ fn integer(query: &Query, name: &str) -> Result<Option<i64>> {
     text.parse().map(Some).map_err(refused)
 }
 
-/// The real server's streaming subresources besides watches; their `timeout` is not checked.
-const STREAMS: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
-
-/// Checks the `timeout` parameter. No request here takes long, so a valid timeout has no effect.
-///
-/// # Errors
-/// Returns 400 if the value is not a Go duration.
-pub(crate) fn check_timeout(call: &Call) -> Result<()> {
-    let Some(timeout) = call.query.filled("timeout") else {
-        return Ok(());
-    };
-    let is_stream = call
-        .resource_request()
-        .is_some_and(|(verb, path)| verb == Verb::Watch || STREAMS.contains(&path.subresource.as_str()));
-    match duration_error(timeout) {
-        Some(error) if !is_stream => Err(Failure::bad_request(format!(
-            "invalid timeout specified in the request URL - time: {error} {timeout:?}"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// Returns Go's parse error for a duration, if there is one.
-fn duration_error(text: &str) -> Option<String> {
-    const INVALID: &str = "invalid duration";
-    /// The largest signed 64-bit integer.
-    const LONGEST: f64 = 9_223_372_036_854_775_807.0;
-    let number = |c: char| c == '.' || c.is_ascii_digit();
-    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if rest == "0" {
-        return None;
-    }
-    if rest.is_empty() {
-        return Some(INVALID.to_owned());
-    }
-    let mut sum = 0.0;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        let after = rest[digits..].strip_prefix('.').unwrap_or(&rest[digits..]);
-        let after = after.trim_start_matches(|c: char| c.is_ascii_digit());
-        let Ok(value) = rest[..rest.len() - after.len()].parse::<f64>() else {
-            return Some(INVALID.to_owned());
-        };
-        let unit = &after[..after.find(number).unwrap_or(after.len())];
-        sum += value
-            * match unit {
-                "" => return Some("missing unit in duration".to_owned()),
-                "ns" => 1.0,
-                "us" | "µs" | "μs" => 1e3,
-                "ms" => 1e6,
-                "s" => 1e9,
-                "m" => 6e10,
-                "h" => 3.6e12,
-                _ => return Some(format!("unknown unit {unit:?} in duration")),
-            };
-        rest = &after[unit.len()..];
-    }
-    (sum > LONGEST).then(|| INVALID.to_owned())
-}
-
 /// Decodes as Go does: ignores trailing bits.
 const LENIENT: GeneralPurpose =
     GeneralPurpose::new(&alphabet::URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
@@ -375,25 +314,6 @@ mod tests {
     fn a_continue_token_survives_the_round_trip() {
         let token = Continue::after("default/a", 17);
         assert_eq!(Continue::decode(&token.encode()).unwrap(), token);
-    }
-
-    #[test]
-    fn durations_are_parsed_like_in_go() {
-        for good in ["0", "-0", "5s", "1.5h", "1h2m3.5s", "-.5ms", "3µs", "+7ns", "5.s"] {
-            assert_eq!(duration_error(good), None, "{good}");
-        }
-        for (bad, error) in [
-            ("abc", "invalid duration"),
-            ("-", "invalid duration"),
-            (".s", "invalid duration"),
-            ("1e3s", "unknown unit \"e\" in duration"),
-            ("9999999999h", "invalid duration"),
-            ("5", "missing unit in duration"),
-            ("5s3", "missing unit in duration"),
-            ("5parsecs", "unknown unit \"parsecs\" in duration"),
-        ] {
-            assert_eq!(duration_error(bad).as_deref(), Some(error), "{bad}");
-        }
     }
 
     #[test]

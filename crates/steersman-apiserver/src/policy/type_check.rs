@@ -87,6 +87,7 @@ fn warnings(registry: &Registry, spec: &Value) -> Vec<Value> {
 fn issues(registry: &Registry, spec: &Value, version: &Version, text: &str) -> Option<String> {
     let params = param_version(registry, &spec["paramKind"]);
     let mut scope = Scope {
+        own: None,
         object: Some(Type::of_objects(&version.schema)),
         params: params.map(|version| Type::of_objects(&version.schema)),
         has_params: !spec["paramKind"].is_null(),
