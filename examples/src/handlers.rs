@@ -1,70 +1,126 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Several independent handlers for one kind.
+//! Several independent handlers for one kind, each with its own condition.
 //!
-//! Handlers do not depend on each other. They share one watch, one queue and the workers of one controller, and no two
-//! of them work on one object at the same time. A handler that fails is retried alone.
+//! The handlers share one watch, one queue and one write of the status, and no two of them work on one object at the same time.
+//! A handler that fails sets its condition to `False`, and the other one runs all the same.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use steersman::{
     cluster::DeleteOptions,
-    k8s_openapi::{self, api::core::v1::ConfigMap},
+    k8s_openapi::{self, api::core::v1::Service},
+    kit::StatusHandler,
     kube::{ResourceExt, api::Patch},
     prelude::*,
-    runtime::Handlers,
+    runtime::AddError,
 };
 
-/// Annotation with the lifetime of a ConfigMap, in seconds since its creation.
+/// Label of the Services that are handled.
+pub const HANDLED: &str = "examples.steersman.dev/handled";
+
+/// Annotation with the lifetime of a Service, in seconds since its creation.
 pub const TTL: &str = "examples.steersman.dev/ttl-seconds";
 
-/// Label that every ConfigMap gets.
-pub const SIZE: &str = "examples.steersman.dev/size";
+/// Label that every handled Service gets: the number of its ports.
+pub const PORTS: &str = "examples.steersman.dev/ports";
+
+/// Conditions of the two handlers, beside those of other controllers.
+#[derive(Clone, ConditionSet, Copy, Debug)]
+#[conditions(no_summary)]
+pub enum Cond {
+    /// The Service has its label.
+    #[condition(name = "examples.steersman.dev/Labelled")]
+    Labelled,
+    /// The lifetime of the Service is known.
+    #[condition(name = "examples.steersman.dev/Expiring")]
+    Expiring,
+}
+
+/// The part of the status of a Service that these handlers set.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize, Status)]
+#[status(of(Service))]
+#[serde(default)]
+pub struct ServiceStatus {
+    conditions: Conditions<Cond>,
+}
+
+/// Runs the handlers.
+#[derive(Debug)]
+struct Services;
+
+impl KindReconciler for Services {
+    type Kind = Service;
+    type Status = ServiceStatus;
+    type Children = ();
+    type Finalizer = NoCleanup;
+
+    async fn reconcile(&self, service: &Service, work: &mut Work<Self>) -> Result<Action, BoxError> {
+        work.handle(&Labels, service).await;
+        work.handle(&Expiry, service).await;
+        Ok(Action::await_change())
+    }
+}
 
 /// Adds a controller with two handlers.
 ///
 /// # Errors
 /// When it cannot be added to the manager.
-pub fn add(manager: &Manager) -> Result<Controller, BoxError> {
-    let handlers = Handlers::<ConfigMap>::new();
-    handlers.add("size", size)?.forever();
-    handlers.add("expiry", expiry)?.forever();
-    Ok(handlers.add_to(manager, Controller::of::<ConfigMap>("maps").workers(2))?)
+pub fn add(manager: &Manager) -> Result<Controller, AddError> {
+    Controller::of::<Service>("services")
+        .labels(HANDLED)
+        .workers(2)
+        .add_to(manager, managed(Services))
 }
 
-/// Labels each map with the number of its entries.
-async fn size(request: Request, map: Option<Arc<ConfigMap>>, cx: Context) -> Result<Action, ClientError> {
-    let Some(map) = map else {
-        return Ok(Action::await_change());
-    };
-    let size = map.data.as_ref().map_or(0, |data| data.len()).to_string();
-    if map.labels().get(SIZE) != Some(&size) {
-        let label = Patch::Merge(json!({"metadata": {"labels": {SIZE: size}}}));
-        cx.client().patch::<ConfigMap>(request.key(), &label).await?;
+/// Labels each Service with the number of its ports.
+struct Labels;
+
+impl StatusHandler<Services> for Labels {
+    const CONDITION: Cond = Cond::Labelled;
+
+    async fn handle(&self, service: &Service, work: &mut Work<Services>) -> Result<Action, BoxError> {
+        let spec = service.spec.as_ref();
+        let ports = spec
+            .and_then(|spec| spec.ports.as_ref())
+            .map_or(0, Vec::len)
+            .to_string();
+        if service.labels().get(PORTS) != Some(&ports) {
+            let label = Patch::Merge(json!({"metadata": {"labels": {PORTS: ports}}}));
+            let client = work.context().client();
+            client.patch::<Service>(&service.key(), &label).await?;
+        }
+        Ok(Action::await_change())
     }
-    Ok(Action::await_change())
 }
 
-/// Deletes maps whose lifetime is over, and requeues the others for that time.
-async fn expiry(request: Request, map: Option<Arc<ConfigMap>>, cx: Context) -> Result<Action, BoxError> {
-    let Some(map) = map else {
-        return Ok(Action::await_change());
-    };
-    let Some(ttl) = map.annotations().get(TTL) else {
-        return Ok(Action::await_change());
-    };
-    let ttl = Duration::from_secs(ttl.parse().map_err(terminal)?);
-    let age = map.creation_timestamp().map_or(Duration::ZERO, |time| age(&time));
-    if age < ttl {
-        return Ok(Action::requeue_after(ttl - age));
-    }
-    match cx
-        .client()
-        .delete::<ConfigMap>(request.key(), DeleteOptions::default())
-        .await
-    {
-        Err(error) if !error.is_not_found() => Err(error.into()),
-        _ => Ok(Action::await_change()),
+/// Deletes Services whose lifetime is over, and requeues the others for that time.
+struct Expiry;
+
+impl StatusHandler<Services> for Expiry {
+    const CONDITION: Cond = Cond::Expiring;
+
+    async fn handle(&self, service: &Service, work: &mut Work<Services>) -> Result<Action, BoxError> {
+        let Some(ttl) = service.annotations().get(TTL) else {
+            return Ok(Action::await_change());
+        };
+        let ttl = Duration::from_secs(ttl.parse().map_err(terminal)?);
+        let age = service
+            .creation_timestamp()
+            .map_or(Duration::ZERO, |time| age(&time));
+        if age < ttl {
+            return Ok(Action::requeue_after(ttl - age));
+        }
+        let client = work.context().client();
+        match client
+            .delete::<Service>(&service.key(), DeleteOptions::default())
+            .await
+        {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(Action::await_change()),
+        }
     }
 }
 

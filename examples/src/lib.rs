@@ -2,7 +2,7 @@
 //! The example programs as a library, so that tests can run them. Each module is a tutorial:
 //!
 //! 1. [`site`]: an operator with custom kinds, children, conditions, clusters that are added and removed, and replicas.
-//! 2. [`handlers`]: several independent handlers for one kind.
+//! 2. [`handlers`]: several independent handlers for one kind, each with its own condition.
 //! 3. [`mirror`]: one controller, two clusters.
 //! 4. [`replicate`]: the same, which also copies changes and deletions.
 //! 5. [`tags`]: a kind that is known only at run time.

@@ -11,7 +11,7 @@ use steersman::{
     cluster::DeleteOptions,
     k8s_openapi::{
         api::{
-            core::v1::{ConfigMap, Namespace},
+            core::v1::{ConfigMap, Namespace, Service},
             events::v1::Event,
         },
         apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -39,35 +39,44 @@ async fn manager(fixture: &Fixture, proxy: &FaultProxy) -> Manager {
 
 // R145
 #[steersman_testing::test]
-async fn each_handler_does_its_own_thing(fixture: Fixture) {
+async fn each_handler_reports_its_own_condition(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let manager = manager(&fixture, &proxy).await;
     let client = manager.client().unwrap().live();
     handlers::add(&manager).unwrap();
     let running = run(&manager);
-    let map = |name: &str, ttl: &str| -> ConfigMap {
+    let service = |name: &str, ttl: &str| -> Service {
         object(json!({
             "metadata": {
                 "name": name,
                 "namespace": fixture.namespace(),
+                "labels": {handlers::HANDLED: "yes"},
                 "annotations": {handlers::TTL: ttl},
             },
-            "data": {"a": "1", "b": "2"},
+            "spec": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]},
         }))
     };
-    // One whose time is never over, one whose time is over at once, and one for which no time can be told.
+    // One that does not expire, one that is expired, and one whose lifetime cannot be parsed.
     for (name, ttl) in [("stays", "86400"), ("goes", "0"), ("odd", "soon")] {
-        client.create(&map(name, ttl)).await.unwrap();
+        client.create(&service(name, ttl)).await.unwrap();
     }
     let key = |name| ObjectKey::new(fixture.namespace(), name);
-    for name in ["stays", "odd"] {
+    for (name, expiring) in [("stays", "True"), ("odd", "False")] {
         eventually(async || {
-            let map = client.get_required::<ConfigMap>(&key(name)).await.unwrap();
-            map.labels().get(handlers::SIZE).map(String::as_str) == Some("2")
+            let service = client.get_required::<Service>(&key(name)).await.unwrap();
+            let is = |kind: &str, status: &str| {
+                let conditions = service.status.iter().flat_map(|status| &status.conditions);
+                let name = format!("examples.steersman.dev/{kind}");
+                let mut found = conditions.flatten().filter(|one| one.type_ == name);
+                found.any(|one| one.status == status)
+            };
+            service.labels().get(handlers::PORTS).map(String::as_str) == Some("2")
+                && is("Labelled", "True")
+                && is("Expiring", expiring)
         })
         .await;
     }
-    eventually(async || client.get::<ConfigMap>(&key("goes")).await.unwrap().is_none()).await;
+    eventually(async || client.get::<Service>(&key("goes")).await.unwrap().is_none()).await;
     running.stop().await;
 }
 

@@ -11,14 +11,19 @@ use std::{
 };
 
 use k8s_openapi::{
-    api::{coordination::v1::Lease, core::v1::ConfigMap},
+    api::{
+        coordination::v1::Lease,
+        core::v1::{ConfigMap, Service},
+    },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, CustomResourceExt, ResourceExt,
-    api::{DeleteParams, ObjectMeta, PostParams},
+    api::{DeleteParams, PostParams},
+    core::NamespaceResourceScope,
 };
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 use steersman_examples::{
     certificates::{Certificate, CertificateSpec},
     handlers, tags,
@@ -53,7 +58,7 @@ mod wire {
     }
 }
 
-/// An example that runs until it is told to end. A failed test leaves none behind.
+/// An example that runs until it is stopped. A failed test leaves none behind.
 struct Program {
     child: Option<Child>,
     _kubeconfig: tempfile::TempPath,
@@ -96,25 +101,21 @@ impl Drop for Program {
     }
 }
 
-/// Creates a map, and waits until it has a label.
-async fn gets_label(fixture: &Fixture, label: &str, value: &str) {
-    let maps: Api<ConfigMap> = Api::namespaced(fixture.client(), fixture.namespace());
-    let map = ConfigMap {
-        metadata: ObjectMeta {
-            name: Some("a".to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..ConfigMap::default()
-    };
-    maps.create(&PostParams::default(), &map).await.unwrap();
+/// Creates an object named `a`, and waits until it has a label.
+async fn gets_label<K>(fixture: &Fixture, object: serde_json::Value, label: &str, value: &str)
+where
+    K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::Serialize
+        + serde::de::DeserializeOwned,
+{
+    let objects: Api<K> = Api::namespaced(fixture.client(), fixture.namespace());
+    let object = serde_json::from_value(object).unwrap();
+    objects.create(&PostParams::default(), &object).await.unwrap();
     eventually(async || {
-        maps.get("a")
-            .await
-            .unwrap()
-            .labels()
-            .get(label)
-            .map(String::as_str)
-            == Some(value)
+        let found = objects.get("a").await.unwrap();
+        found.labels().get(label).map(String::as_str) == Some(value)
     })
     .await;
 }
@@ -123,7 +124,11 @@ async fn gets_label(fixture: &Fixture, label: &str, value: &str) {
 #[steersman_testing::test]
 async fn a_program_works_until_it_is_stopped(fixture: Fixture) {
     let program = Program::start(&fixture, env!("CARGO_BIN_EXE_handlers"), &[]);
-    gets_label(&fixture, handlers::SIZE, "0").await;
+    let service = json!({
+        "metadata": {"name": "a", "labels": {handlers::HANDLED: "yes"}},
+        "spec": {"ports": [{"port": 80}]},
+    });
+    gets_label::<Service>(&fixture, service, handlers::PORTS, "1").await;
     let output = program.terminate();
     let log = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{log}");
@@ -138,7 +143,8 @@ async fn a_program_works_until_it_is_stopped(fixture: Fixture) {
 #[steersman_testing::test]
 async fn a_kind_can_be_named_on_the_command_line(fixture: Fixture) {
     let program = Program::start(&fixture, env!("CARGO_BIN_EXE_tags"), &["", "ConfigMap", "front"]);
-    gets_label(&fixture, tags::LABEL, "front").await;
+    let map = json!({"metadata": {"name": "a"}});
+    gets_label::<ConfigMap>(&fixture, map, tags::LABEL, "front").await;
     assert_eq!(program.terminate().status.code(), Some(0));
 }
 

@@ -11,11 +11,11 @@ use k8s_openapi::api::{
 };
 use kube::api::Patch;
 use serde_json::json;
-use steersman_cache::Query;
-use steersman_cluster::{Client, DeleteOptions};
-use steersman_core::ObjectKey;
+use steersman::cache::Query;
+use steersman::cluster::{Client, DeleteOptions};
+use steersman::core::ObjectKey;
+use steersman::runtime::Manager;
 use steersman_examples::replicate;
-use steersman_runtime::Manager;
 use steersman_testing::{Fixture, OwnServerOptions};
 use support::{cluster, eventually, run};
 

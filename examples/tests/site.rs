@@ -15,17 +15,17 @@ use k8s_openapi::{
 use kube::{CustomResourceExt, ResourceExt, api::Patch};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use steersman::cache::Resource;
+use steersman::cluster::{Client, Cluster, ClusterName, DeleteOptions, ResourceQuery};
+use steersman::core::{ObjectKey, Spawner};
+use steersman::endpoints::Exposition;
 use steersman::kit::{lint_status, managed};
-use steersman_cache::Resource;
-use steersman_cluster::{Client, Cluster, ClusterName, DeleteOptions, ResourceQuery};
-use steersman_core::{ObjectKey, Spawner};
-use steersman_endpoints::Exposition;
-use steersman_examples::site::{
-    self, Banner, Ready, Web, banner::BannerReconciler, clusters, web::WebReconciler,
-};
-use steersman_runtime::{
+use steersman::runtime::{
     KnownKind, Manager, RunnableStatus,
     testing::{Case, Stand},
+};
+use steersman_examples::site::{
+    self, Banner, Ready, Web, banner::BannerReconciler, clusters, web::WebReconciler,
 };
 use steersman_testing::{FaultProxy, Fixture, OwnServerOptions};
 use support::{cluster, eventually, run};
@@ -156,7 +156,7 @@ async fn a_web_has_its_children_and_its_conditions(fixture: Fixture) {
     let state = async || ready::<Web>(&client, &key).await;
     eventually(async || state().await == summary("Unknown", "LessReplicas")).await;
 
-    // What changes in the wishes changes in the children, and what goes of them comes back.
+    // A change of the spec changes the children, and a deleted child is created again.
     let change = Patch::Merge(json!({"spec": {"page": "welcome"}}));
     client.patch::<Web>(&key, &change).await.unwrap();
     eventually(async || page(&client, &key).await.as_deref() == Some("welcome")).await;
@@ -246,7 +246,7 @@ async fn the_table_of_webs(fixture: Fixture) {
     leaving.check(&stand, &reconciler).await;
 }
 
-/// All about banners is in one test, because their kind comes and goes for everybody on the server.
+/// All checks of banners are in one test, because their kind is installed and removed for the whole server.
 // R38
 #[steersman_testing::test]
 async fn banners_are_hung_up_while_their_kind_is_installed(fixture: Fixture) {
@@ -291,7 +291,7 @@ async fn banners_are_hung_up_while_their_kind_is_installed(fixture: Fixture) {
             let deleted = client.delete::<ConfigMap>(&text, DeleteOptions::default());
             deleted.await.unwrap();
         }
-        // The other kind goes on.
+        // The other kind continues.
         let change = Patch::Merge(json!({"spec": {"page": format!("round {round}")}}));
         client.patch::<Web>(&front, &change).await.unwrap();
         let wanted = format!("round {round}");
@@ -346,7 +346,7 @@ async fn a_cluster_is_added_and_removed_with_its_secret(fixture: Fixture) {
             "stringData": {clusters::KUBECONFIG: kubeconfig},
         }))
     };
-    // Nonsense is nobody's concern but its own.
+    // An invalid object affects no other object.
     home.create(&secret("nonsense", "{")).await.unwrap();
     let kubeconfig = server.endpoint().kubeconfig(server.admin());
     home.create(&secret("edge", &kubeconfig)).await.unwrap();

@@ -16,15 +16,15 @@ use std::{
 use k8s_openapi::api::{apps::v1::Deployment, batch::v1::Job};
 use kube::{CustomResourceExt, ResourceExt, api::Patch};
 use serde_json::{Value, json};
+use steersman::cache::Query;
+use steersman::cluster::Client;
+use steersman::core::{Clock, MonotonicTime, ObjectKey, Sleep, TokioClock};
 use steersman::kit::lint_status;
-use steersman_cache::Query;
-use steersman_cluster::Client;
-use steersman_core::{Clock, MonotonicTime, ObjectKey, Sleep, TokioClock};
+use steersman::runtime::Manager;
 use steersman_examples::{
     cron_job::{self, CronJob},
     memcached::{self, Memcached},
 };
-use steersman_runtime::Manager;
 use steersman_testing::Fixture;
 use support::{cluster, eventually, run};
 
@@ -103,7 +103,7 @@ async fn a_memcached_has_a_deployment_of_its_size(fixture: Fixture) {
     eventually(async || replicas().await == Some(1)).await;
     eventually(async || ready().await == is("Unknown", "LessReplicas")).await;
 
-    // The size follows the spec, and nobody else.
+    // The size follows the spec only.
     let size = Patch::Merge(json!({"spec": {"size": 3}}));
     client.patch::<Memcached>(&key, &size).await.unwrap();
     eventually(async || replicas().await == Some(3)).await;

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use serde_json::json;
-use steersman_cluster::{Client, Cluster, DeleteOptions};
-use steersman_core::ObjectKey;
+use steersman::cluster::{Client, Cluster, DeleteOptions};
+use steersman::core::ObjectKey;
+use steersman::runtime::{Manager, RunnableStatus};
 use steersman_examples::mirror;
-use steersman_runtime::{Manager, RunnableStatus};
 use steersman_testing::{
     FaultProxy, Fixture, OwnServer, OwnServerOptions,
     proxy::{Fault, Matching},
@@ -154,7 +154,7 @@ async fn secrets_of_the_reference_are_in_the_mirror(fixture: Fixture) {
         .unwrap();
     pair.mirrors(&late).await;
 
-    // A copy that goes is made again; one that is different is left alone.
+    // A deleted copy is created again; a changed copy is left alone.
     delete(&pair.mirror, &early).await;
     pair.mirrors(&early).await;
     pair.mirror
@@ -165,7 +165,7 @@ async fn secrets_of_the_reference_are_in_the_mirror(fixture: Fixture) {
         .update(&secret(&fixture, "late", "2"))
         .await
         .unwrap();
-    // What comes after it is seen after it.
+    // Later events are seen later.
     pair.reference
         .create(&secret(&fixture, "last", "1"))
         .await
@@ -174,7 +174,7 @@ async fn secrets_of_the_reference_are_in_the_mirror(fixture: Fixture) {
     let copy = pair.mirror.get_required::<Secret>(&late).await.unwrap();
     assert_eq!(value(&copy), b"other");
 
-    // What goes from the reference stays in the mirror.
+    // Objects deleted from the reference stay in the mirror.
     delete(&pair.reference, &late).await;
     pair.reference
         .create(&secret(&fixture, "marker", "1"))
@@ -225,7 +225,7 @@ async fn a_mirror_that_is_away_for_a_while_is_caught_up_with(fixture: Fixture) {
     let running = run(&pair.manager);
     pair.mirrors(&a).await;
     pair.server.stop();
-    // The reference goes on.
+    // The reference continues.
     for name in ["b", "c"] {
         pair.reference.create(&secret(&fixture, name, "1")).await.unwrap();
     }
@@ -249,7 +249,7 @@ async fn while_the_reference_is_away_copies_are_kept_and_then_what_is_new_follow
     pair.mirrors(&a).await;
     pair.server.stop();
     pair.misses_one("degraded").await;
-    // What was seen of the reference is known, so that a copy that goes is made again.
+    // The objects of the reference are cached, so that a deleted copy is created again.
     delete(&pair.mirror, &a).await;
     pair.mirrors(&a).await;
     pair.server.restart().await.unwrap();

@@ -54,7 +54,7 @@ async fn run(quick: bool) -> Result<(), String> {
     }
 }
 
-/// Anything that went wrong, in words.
+/// Any error, as text.
 fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

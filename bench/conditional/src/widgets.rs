@@ -123,7 +123,7 @@ impl Watched {
         .await
     }
 
-    /// Waits until it is gone.
+    /// Waits until it is deleted.
     pub(crate) async fn gone(&mut self) -> Result<(), String> {
         self.until(|event| matches!(event, WatchEvent::Deleted(_))).await
     }

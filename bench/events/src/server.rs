@@ -96,7 +96,7 @@ fn watch(connection: &TcpStream, request: &Request, kind: &str, stream: &Stream)
     if matches!(from, "" | "0" | "1") {
         stream.send(&mut out)?;
     }
-    // Stays open until the client goes.
+    // Stays open until the client disconnects.
     io::copy(&mut &*connection, &mut io::sink())?;
     Ok(())
 }
@@ -110,7 +110,7 @@ fn value<'a>(request: &'a Request, name: &str) -> Option<&'a str> {
     pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// The next request; nothing when the client has gone. No request here has a body that matters.
+/// Returns the next request, or `None` when the client has disconnected. No request here has a body that matters.
 fn read(reader: &mut impl BufRead) -> io::Result<Option<Request>> {
     let mut line = String::new();
     if reader.read_line(&mut line)? == 0 {

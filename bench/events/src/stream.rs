@@ -68,7 +68,7 @@ impl Stream {
     /// Sends everything.
     ///
     /// # Errors
-    /// When the client has gone.
+    /// When the client has disconnected.
     pub fn send(&self, out: &mut impl Write) -> io::Result<()> {
         match self {
             Self::AtOnce(chunks) => chunks.chunks(WRITE).try_for_each(|part| out.write_all(part)),

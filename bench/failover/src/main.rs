@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `bench-failover [--quick] WHO=PROGRAM…`: how soon a second replica reconciles after the first one was killed or told to
+//! `bench-failover [--quick] WHO=PROGRAM…`: how soon a second replica reconciles after the first one was killed or asked to
 //! stop, with and without warm-up.
 
 #![allow(clippy::print_stderr, reason = "people want to see how far it is")]

@@ -36,7 +36,7 @@ use steersman_core::{Mutex, Task};
 
 pub use context::{InformerContext, InformerOptions};
 pub use event::Event;
-pub use registration::{Handler, Registration};
+pub use registration::{EventHandler, Registration};
 pub use stats::Stats;
 pub use subscription::{Delivery, Subscription};
 
@@ -271,13 +271,18 @@ impl Informer {
     /// Registers a handler for every existing object and every later change, until the registration is dropped.
     ///
     /// If the informer has a [resync interval](InformerOptions::resync), the handler also receives all objects at each interval.
-    /// If the informer was ended, [`Handler::ended`] is called at once.
-    pub fn handle(&self, name: &str, handler: impl Handler) -> Registration {
+    /// If the informer was ended, [`EventHandler::ended`] is called at once.
+    pub fn handle(&self, name: &str, handler: impl EventHandler) -> Registration {
         self.register(name, Box::new(handler), self.0.resync)
     }
 
     /// As [`Self::handle`], with a separate resync interval; zero means no resync.
-    pub fn handle_with_resync(&self, name: &str, every: Duration, handler: impl Handler) -> Registration {
+    pub fn handle_with_resync(
+        &self,
+        name: &str,
+        every: Duration,
+        handler: impl EventHandler,
+    ) -> Registration {
         self.register(name, Box::new(handler), Some(every))
     }
 
@@ -295,7 +300,7 @@ impl Informer {
         Subscription::new(self.handle_with_resync(name, every, subscriber), queue)
     }
 
-    fn register(&self, name: &str, handler: Box<dyn Handler>, resync: Option<Duration>) -> Registration {
+    fn register(&self, name: &str, handler: Box<dyn EventHandler>, resync: Option<Duration>) -> Registration {
         let figures = self.0.dispatch.figures().of_handler(name);
         let registered = Arc::new(Registered::new(name, handler, figures));
         self.0.dispatch.register(&registered);

@@ -32,7 +32,8 @@ pub use connect::{WriteGuard, client};
 pub use health::Health;
 pub use index::{Index, IndexConflict, IndexValue};
 pub use informer::{
-    Delivery, Event, Handler, Informer, InformerContext, InformerOptions, Registration, Stats, Subscription,
+    Delivery, Event, EventHandler, Informer, InformerContext, InformerOptions, Registration, Stats,
+    Subscription,
 };
 pub use liveness::Liveness;
 pub use object::{DecodeError, InvalidObject, Object, without_content};

@@ -403,9 +403,9 @@ impl<S: Sink> Reflector<S> {
     }
 }
 
-fn behind(seen: &Revision, told: Revision) -> WatchError {
+fn behind(seen: &Revision, sent: Revision) -> WatchError {
     WatchError::StaleResponse {
-        told,
+        sent,
         seen: seen.clone(),
     }
 }

@@ -58,7 +58,7 @@ async fn guarantee_1_all_users_of_a_kind_share_one_list_and_one_watch(fixture: F
         assert_eq!(names(informer), ["a", "b"]);
     }
     assert_eq!(cache.informers().len(), 1);
-    // A streamed list goes on as the watch.
+    // A streamed list continues as the watch.
     let [request] = requests(&proxy, "configmaps").try_into().unwrap();
     assert!(is_list(&request) && request.is_watch() && request.is_open());
 }
@@ -133,7 +133,7 @@ async fn guarantee_3_closes_the_watch_when_the_last_handle_is_dropped(fixture: F
     drop((second, registration, seen));
     assert_eq!(end_of(&proxy, "configmaps").await, Ended::ClientGone);
     while object.strong_count() > 0 {
-        // The memory goes a moment later than the connection.
+        // The memory is released a moment after the connection.
         tokio::task::yield_now().await;
     }
 

@@ -15,8 +15,8 @@ use std::{
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steersman_cache::{
-    Cache, Delivery, Event, Handler, Index, Informer, InformerOptions, Object, StoreOptions, Subscription,
-    Transform,
+    Cache, Delivery, Event, EventHandler, Index, Informer, InformerOptions, Object, StoreOptions,
+    Subscription, Transform,
 };
 use steersman_core::TestClock;
 use steersman_testing::Fixture;
@@ -62,7 +62,7 @@ async fn guarantee_1_events_are_in_order_and_the_store_is_as_new(fixture: Fixtur
             if !is_as_new || !(is_initial || store.revision().reached(&object.revision())) {
                 wrong.lock().unwrap().push(say(event));
             }
-            steersman_cache::Handler::on(&next, event);
+            steersman_cache::EventHandler::on(&next, event);
         }
     });
     informer.synced().await;
@@ -269,7 +269,7 @@ async fn a_handler_can_hold_the_cache_that_holds_its_informer(fixture: Fixture) 
 /// Panics in `ended`.
 struct Unprepared;
 
-impl Handler for Unprepared {
+impl EventHandler for Unprepared {
     fn on(&self, _: &Event) {}
     fn ended(&self) {
         panic!("a handler of the test panics on purpose");

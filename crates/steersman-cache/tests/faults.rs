@@ -29,7 +29,7 @@ use support::{
     names, next_deadline, parameter, requests, served, sorted, through,
 };
 
-/// Cuts the watch, changes something, and sees that the next watch goes on from where the first one was.
+/// Cuts the watch, changes something, and checks that the next watch resumes from the last revision.
 async fn a_cut_watch_goes_on(fixture: &Fixture, cut: Cut) {
     let maps = Maps::of(fixture);
     maps.create_all(&["a", "b"]).await;
@@ -557,7 +557,7 @@ async fn garbage_does_no_harm(
         assert_eq!(names(&informer), before, "{fault:?}");
         assert_eq!(heard.said(), start, "{fault:?}");
     }
-    // It has not gone deaf.
+    // It still receives events.
     maps.delete("a").await;
     while heard.said().len() == start.len() {
         move_on(&clock).await;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Readers that may not start informers read from those of others, and leave them to these.
+//! Readers that must not start informers read from existing ones, and do not keep them alive.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

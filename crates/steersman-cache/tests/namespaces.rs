@@ -15,8 +15,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, Client, api::PostParams, client::Body};
 use serde_json::json;
 use steersman_cache::{
-    Cache, CacheMissPolicy, Delivery, Event, Handler, Informer, InformerOptions, Query, ReadError, Scope,
-    WatchError,
+    Cache, CacheMissPolicy, Delivery, Event, EventHandler, Informer, InformerOptions, Query, ReadError,
+    Scope, WatchError,
 };
 use steersman_testing::{
     Fixture,

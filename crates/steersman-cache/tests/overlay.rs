@@ -182,7 +182,7 @@ fn guarantee_2_a_newer_write_shows_an_object_that_left_a_selector() {
     );
     it.overlay.wrote(object("a", "1", "8", "front"));
     assert_eq!(it.revision_of("a"), "8");
-    // And the answer that it had left it comes late.
+    // And the late answer that it had left it.
     it.overlay.deleted(&key("a"), "1", Some(&Revision::new("7")));
     assert_eq!(it.revision_of("a"), "8");
 }
@@ -279,7 +279,7 @@ fn guarantee_5_drops_writes_without_comparable_revisions() {
     it.writer.apply(object("a", "1", "red", ""));
     it.overlay.wrote(object("a", "1", "blue", ""));
     assert_eq!(it.revision_of("a"), "blue");
-    // It came, and something newer came before anybody looked.
+    // The event arrived, and a newer one arrived before the check.
     it.writer.apply(object("a", "1", "blue", ""));
     it.writer.apply(object("a", "1", "green", ""));
     assert_eq!(it.revision_of("a"), "green");

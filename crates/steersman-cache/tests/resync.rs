@@ -110,7 +110,7 @@ async fn a_resync_does_not_wake_a_handler_of_changes(fixture: Fixture) {
     let wanted = changes.handler();
     let _changes = informer.handle_with_resync("changes", period, move |event: &Event| {
         if event.is_change() {
-            steersman_cache::Handler::on(&wanted, event);
+            steersman_cache::EventHandler::on(&wanted, event);
         }
     });
     informer.synced().await;

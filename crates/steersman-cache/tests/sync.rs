@@ -94,7 +94,7 @@ async fn a_list_in_pages_gives_the_same_store_as_a_streamed_one(fixture: Fixture
     assert_eq!(heard.count(8).await[7], "added h");
 }
 
-/// A server leaves kind and version out of the items of a list; what is kept has them, however it came.
+/// A server leaves kind and version out of the items of a list; the store adds them, from lists and from watches.
 #[steersman_testing::test]
 async fn an_object_is_equal_by_list_and_watch(fixture: Fixture) {
     Maps::of(&fixture)

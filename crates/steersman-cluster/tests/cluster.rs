@@ -130,7 +130,7 @@ async fn connections_have_keepalive(fixture: Fixture) {
         .await
         .unwrap();
     let port = support::config(&fixture, &proxy).cluster_url.port_u16().unwrap();
-    // Another timer goes first while something is on its way.
+    // Another timer fires first while a request is in flight.
     steersman_testing::eventually("a keepalive timer on each connection", async || {
         let timers = timers(port);
         let asks = timers.len() > 1 && timers.iter().all(|timer| timer == KEEPALIVE);

@@ -248,7 +248,7 @@ async fn guarantee_1_the_fence_is_below_retries(fixture: Fixture) {
         _ = &mut written => panic!("it waits to try again"),
         () = busy.hit() => {}
     }
-    // It goes on to wait for its next try.
+    // It still waits for its next try.
     let waiting = async {
         while cluster.retries().is_empty() {
             tokio::task::yield_now().await;
@@ -324,7 +324,7 @@ async fn guarantee_1_does_not_write_an_attempt_after_its_deadline() {
     let client = cluster.client().fenced(fence);
     let map: ConfigMap = object(json!({"metadata": {"name": "a", "namespace": "n"}}));
     let mut refused = 0;
-    // The request goes from task to task. In each round the time is over when it is one task further.
+    // The request is passed from task to task. In each round the time is over when it is one task further.
     for steps in 0..12 {
         keeper.open_until(Some(clock.now() + LEASE));
         // So that there is a connection.
@@ -340,7 +340,7 @@ async fn guarantee_1_does_not_write_an_attempt_after_its_deadline() {
             break;
         }
         clock.advance(LEASE);
-        // Every task goes on but the one that would give the attempt up.
+        // Every task continues, except the one that would cancel the attempt.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }

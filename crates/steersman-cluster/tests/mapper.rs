@@ -57,7 +57,7 @@ async fn define(fixture: &Fixture, client: &Client, kind: &str) {
     client.create(&definition).await.unwrap();
 }
 
-/// Asks until the server tells of both versions, of which discovery learns one by one.
+/// Asks until discovery reports both versions, which it learns one by one.
 async fn served(clock: &TestClock, cluster: &Cluster, ask: &ResourceQuery) {
     let (mapper, old) = (cluster.mapper(), ask.clone().version("v1beta1"));
     loop {
@@ -188,7 +188,7 @@ async fn finds_a_kind_installed_before_the_deadline(fixture: Fixture) {
     }
 }
 
-/// A cluster whose time goes on when the test says so, and its kind, which the server serves in two versions.
+/// A cluster with a manual clock, and its kind, which the server serves in two versions.
 async fn with_kind(fixture: &Fixture, proxy: &FaultProxy, kind: &str) -> (TestClock, Cluster, ResourceQuery) {
     let clock = TestClock::new();
     let builder = builder(fixture, proxy).clock(Arc::new(clock.clone()));
@@ -425,7 +425,7 @@ async fn queries_one_group_without_aggregated_discovery() {
     assert!(matches!(error, MapError::NoMatch { .. }), "{error:?}");
     assert_eq!(canned.asked(), ["/apis/absent.example.com"]);
 
-    // A version that cannot be told of takes nothing away.
+    // A version that cannot be discovered removes nothing.
     canned.set("/apis/example.com/v1", json!(503));
     let gadget = ResourceQuery::kind("example.com", "Gadget");
     let asking = async |ask: &ResourceQuery| {

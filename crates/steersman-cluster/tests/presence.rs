@@ -354,7 +354,7 @@ async fn guarantee_6_probes_a_new_kind_every_50_ms(fixture: Fixture) {
         }
         refused.hit_times(3).await;
         drop(refused);
-        // The server itself may not be ready yet.
+        // The server itself might not be ready yet.
         let asked_again = async {
             loop {
                 clock.advance_to(next_deadline(&clock, Duration::from_secs(1)).await);
@@ -500,7 +500,7 @@ async fn a_404_removes_no_objects_of_a_present_kind(fixture: Fixture) {
     ] {
         let refused = proxy.inject(Matching::any().path("/widgets"), fault);
         proxy.cut(&Matching::watches().path("/widgets"), Cut::Abrupt);
-        // By the second time, it is known what came of the first.
+        // By the second time, the result of the first is known.
         refused.hit_times(2).await;
         assert!(read().await.is_some());
         drop(refused);

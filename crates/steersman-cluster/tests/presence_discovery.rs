@@ -201,7 +201,7 @@ async fn guarantee_3_a_failing_group_does_not_affect_the_others() {
         "it is not time yet"
     );
 
-    // The others are asked for again, and one that comes is found although the first is still silent.
+    // The others are queried again, and an installed one is found although the first still does not answer.
     canned.set(
         &format!("/apis/{absent}"),
         json!({"kind": "APIGroup", "versions": [{"version": "v1"}]}),
@@ -262,7 +262,7 @@ async fn guarantee_1_probes_at_most_sixteen_kinds_at_once(fixture: Fixture) {
     assert_eq!(stalled.hits(), AT_ONCE);
     drop(stalled);
     for presence in &mut followed {
-        // The server itself may not be ready yet.
+        // The server itself might not be ready yet.
         let asked_again = async {
             loop {
                 clock.advance_to(support::next_deadline(&clock, Duration::from_secs(1)).await);

@@ -167,7 +167,7 @@ async fn guarantee_2_reads_show_a_write_at_once(fixture: Fixture) {
     assert!(doomed.metadata.uid.is_some());
     let known = names(&client.list::<ConfigMap>(&here).await.unwrap());
 
-    // From now on no watch tells of anything.
+    // From now on no watch delivers events.
     let stall = proxy.inject(Matching::watches(), Fault::stall());
     let map = client
         .create(&config_map(&fixture, "a", "created"))
@@ -272,7 +272,7 @@ async fn guarantee_2_removing_the_last_finalizer_hides_the_object(fixture: Fixtu
     let is_held = async || client.get::<ConfigMap>(&key).await.unwrap().is_some();
     assert!(is_held().await);
 
-    // From now on no watch tells of anything.
+    // From now on no watch delivers events.
     let _stall = proxy.inject(Matching::watches(), Fault::stall());
     Arc::make_mut(&mut doomed).metadata.finalizers = None;
     client.update(&*doomed).await.unwrap();

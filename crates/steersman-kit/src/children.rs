@@ -28,7 +28,7 @@ mod rules;
 
 use std::{fmt, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
     api::{DeleteParams, Patch, Preconditions},
     core::DynamicObject,
@@ -141,7 +141,8 @@ impl Children {
         child: C,
         rules: &ChildRules<C>,
     ) -> Result<ChildState<C>, ChildError> {
-        typed(self.reconcile_as(&Resource::of::<C>(), &child, rules).await?)
+        let id = self.id_of(&Resource::of::<C>(), child.meta());
+        typed(self.reconcile_as(&id, &child, rules).await?)
     }
 
     /// As [`reconcile`](Self::reconcile), for a kind that is known at run time.
@@ -157,8 +158,8 @@ impl Children {
         child: DynamicObject,
         rules: &ChildRules<DynamicObject>,
     ) -> Result<ChildState<DynamicObject>, ChildError> {
-        let resource = self.scoped(resource).await?;
-        typed(self.reconcile_as(&resource, &child, rules).await?)
+        let id = self.id_of(&self.scoped(resource).await?, &child.metadata);
+        typed(self.reconcile_as(&id, &child, rules).await?)
     }
 
     /// The parent.
@@ -176,36 +177,64 @@ impl Children {
         Ok(mapping.resource().clone())
     }
 
+    /// Returns the kind and key under which the state of a child is kept.
+    pub(crate) fn id_of(&self, resource: &Resource, child: &ObjectMeta) -> ChildId {
+        let key = desired::child_key(resource, child, self.parent.key().namespace());
+        (resource.clone(), key)
+    }
+
     pub(crate) async fn reconcile_as<C>(
         &self,
-        resource: &Resource,
+        id: &ChildId,
         child: &C,
         rules: &ChildRules<C>,
     ) -> Result<Settled, ChildError>
     where
         C: kube::Resource + Serialize + DeserializeOwned + Send + Sync + 'static,
     {
-        let object = serde_json::to_value(child).map_err(|source| ChildError::Encode {
-            child: describe(resource, &child.key()),
+        desired::check(id, self.parent.key().namespace())?;
+        let encode = |source| ChildError::Encode {
+            child: describe(&id.0, &id.1),
             source,
-        })?;
-        let owner = (&self.owner, self.parent.key().namespace());
-        let desired = Desired::new(resource, object, owner, &rules.ignored, rules.adopts_orphans)?;
+        };
+        let encoded = serde_json::to_vec(child).map_err(encode)?;
+        let hash = desired::hash_encoded(&encoded, &self.owner, &rules.ignored);
+        let found = match self.client.of(&id.0).get_object(&id.1).await {
+            Err(error) if error.is_absent() => return Ok(Settled::NotInstalled),
+            found => found?,
+        };
+        // Nearly all reconciles end here: nothing is parsed.
+        if let Some(live) = &found
+            && !live.is_deleting()
+            && self.memory.is_unchanged(&self.parent, id, hash, live)
+        {
+            return Ok(Settled::Live(Arc::clone(live)));
+        }
+        let object = serde_json::from_slice(&encoded).map_err(encode)?;
+        let desired = Desired::new(
+            id,
+            hash,
+            object,
+            &self.owner,
+            &rules.ignored,
+            rules.adopts_orphans,
+        );
         let recreate = rules.recreate_if.as_ref().map(|differs| {
             |live: &Arc<Object>| -> Result<bool, ChildError> { Ok(differs(&*live.decoded::<C>()?, child)) }
         });
         let recreate = recreate
             .as_ref()
             .map(|recreate| recreate as &(dyn Fn(&_) -> _ + Send + Sync));
-        self.settle(&desired, recreate).await
+        self.settle(&desired, found, recreate).await
     }
 
     /// Brings the child into its desired state. The loop ends unless other clients keep replacing the object.
-    async fn settle(&self, desired: &Desired, recreate: MustRecreate<'_>) -> Result<Settled, ChildError> {
-        let mut found = match self.objects(desired).get_object(desired.key()).await {
-            Err(error) if error.is_absent() => return Ok(Settled::NotInstalled),
-            found => found?,
-        };
+    async fn settle(
+        &self,
+        desired: &Desired,
+        mut found: Option<Arc<Object>>,
+        recreate: MustRecreate<'_>,
+    ) -> Result<Settled, ChildError> {
         let mut is_live = false;
         for _ in 0..TRIES {
             let Some(object) = found else {

@@ -20,7 +20,7 @@
 //! 7. The order of own conditions is the order of declaration after the summary. Two lists with the same conditions are equal in
 //!    any order.
 //! 8. With [`ConditionSet::KSTATUS`], `Reconciling` is `True` while the summary is not `True`, unless the work is
-//!    [stalled](Conditions::set_stalled); then `Stalled` is `True`. Neither exists otherwise.
+//!    [stalled](Conditions::set_stalled); then `Stalled` is `True`, and the summary is not. Neither exists otherwise.
 //!
 //! # Example
 //! ```
@@ -201,6 +201,9 @@ impl<S: ConditionSet> Conditions<S> {
         message: &str,
         at: ObservedAt,
     ) {
+        if name.is_empty() {
+            return; // `NoConditions`
+        }
         let new = Condition {
             type_: name.to_owned(),
             status: status.as_str().to_owned(),

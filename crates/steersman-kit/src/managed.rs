@@ -26,7 +26,7 @@
 
 mod attempts;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, panic::resume_unwind, sync::Arc};
 
 use k8s_openapi::jiff::Timestamp;
 use steersman_cache::Resource;
@@ -41,6 +41,7 @@ use self::attempts::Attempts;
 use crate::{
     ChildKind, ChildMemory, Children, Cleaned, Defaults, Entry, FinalizerMode, KindList, KindReconciler,
     KindVisitor, ObservedAt, StatusParts, StatusWrite, Work, apply_status,
+    status_handler::{HandlerResults, earliest},
     status_write::decode_status,
     tracker::Tracker,
     work::{DynamicKind, WorkOptions},
@@ -221,13 +222,12 @@ impl<R: KindReconciler, S: ChildKind> ObjectReconciler<S> for Managed<R, S> {
         if let Err(error) = &result {
             self.reconciler.on_error(error, &mut work);
         }
-        let (status, children) = work.finish();
+        let HandlerResults { action, panic } = std::mem::take(&mut work.handled);
+        let (status, result) = work.finish(result.map(|own| earliest(own, action)));
         let written = self.write_status(&object, &cx, &before, &status).await;
-        let result = match (result, children) {
-            (Ok(action), Ok(())) => Ok(action),
-            (Ok(_), Err(failed)) => Err(failed.into()),
-            (Err(error), _) => Err(error),
-        };
+        if let Some(panic) = panic.lock().take() {
+            resume_unwind(panic);
+        }
         let action = self.attempts.judge(&*object, &cx, result)?;
         match written? {
             StatusWrite::WrittenForOldGeneration => Ok(Action::requeue_after(std::time::Duration::ZERO)),
@@ -325,12 +325,11 @@ impl<R: KindReconciler, S: ChildKind> Managed<R, S> {
                 self.reconciler.on_error(error, &mut work);
             }
             if !matches!(result, Ok(Cleaned::Done)) {
-                let (status, children) = work.finish();
+                let (status, result) = work.finish(result);
                 if let Err(error) = self.write_status(&object, &cx, &before, &status).await {
                     let error = error_chain(&*error);
                     tracing::warn!(error, "cannot write the status during a cleanup; continuing");
                 }
-                let result = result.and_then(|cleaned| children.map(|()| cleaned).map_err(Into::into));
                 return match self.attempts.judge(&*object, &cx, result)? {
                     Cleaned::RetryAfter(delay) => Ok(Action::requeue_after(delay)),
                     Cleaned::Done => Ok(Action::requeue()),

@@ -50,6 +50,10 @@ pub async fn apply_status<K: KnownKind>(
     before: &impl Serialize,
     after: &impl Serialize,
 ) -> Result<StatusWrite, StatusError> {
+    if serde_json::to_vec(before)? == serde_json::to_vec(after)? {
+        return Ok(StatusWrite::Unchanged);
+    }
+    // Maps can have another order.
     let (before, after) = (encoded(before)?, encoded(after)?);
     if before == after {
         return Ok(StatusWrite::Unchanged);

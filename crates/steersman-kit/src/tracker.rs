@@ -7,12 +7,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use steersman_cache::Resource;
 use steersman_cluster::ClusterName;
-use steersman_core::ObjectKey;
+use steersman_core::{Mutex, ObjectKey};
 use steersman_runtime::{Enqueue, Handler, ObjectEvent, Request};
 
 type Tracked = (ClusterName, Resource, ObjectKey);
@@ -45,7 +45,7 @@ impl Tracker {
 
     /// Replaces the objects that a parent tracks.
     pub(crate) fn replace(&self, parent: &Request, objects: HashSet<(Resource, ObjectKey)>) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.0.lock();
         let inner = &mut *inner;
         let tracked = objects
             .into_iter()
@@ -76,7 +76,7 @@ impl Tracker {
 
     /// Adds an object to those that a parent tracks.
     pub(crate) fn add(&self, parent: &Request, resource: &Resource, key: &ObjectKey) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.0.lock();
         let object = (parent.cluster().clone(), resource.clone(), key.clone());
         inner
             .parents
@@ -88,19 +88,19 @@ impl Tracker {
 
     /// Removes all parents and objects of a cluster.
     pub(crate) fn forget_cluster(&self, cluster: &ClusterName) {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inner = self.0.lock();
         inner.objects.retain(|parent, _| parent.cluster() != cluster);
         inner.parents.retain(|(of, ..), _| of != cluster);
     }
 
     fn parents(&self, object: &Tracked) -> Vec<Request> {
-        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.0.lock();
         let parents = inner.parents.get(object).into_iter().flatten();
         parents.cloned().collect()
     }
 
     fn is_empty(&self) -> bool {
-        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let inner = self.0.lock();
         inner.parents.is_empty()
     }
 }
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!((parents("b").len(), parents("c").len()), (2, 1));
         tracker.replace(&parent("one"), objects(&[]));
         tracker.replace(&parent("two"), objects(&[]));
-        assert!(tracker.is_empty() && tracker.0.lock().unwrap().objects.is_empty());
+        assert!(tracker.is_empty() && tracker.0.lock().objects.is_empty());
     }
 
     // R109

@@ -19,12 +19,12 @@ use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use steersman_cache::Resource;
 use steersman_cluster::Error;
 use steersman_core::ObjectKey;
-use steersman_runtime::{Context, KnownKind, Request};
+use steersman_runtime::{BoxError, Context, KnownKind, Request};
 
 use self::outcome::Severity;
 use crate::{
-    Beside, ChildCall, ChildError, ChildKind, Children, ConditionOf, ConditionStatus, Conditions,
-    KindReconciler, Lists, ObservedAt, StatusParts, children::ChildId,
+    Beside, ChildCall, ChildKind, Children, ConditionOf, ConditionSet, ConditionStatus, Conditions,
+    KindReconciler, Lists, ObservedAt, StatusParts, children::ChildId, status_handler::HandlerResults,
 };
 
 /// One reconcile of one object. User code sets the status and the children through it.
@@ -39,9 +39,13 @@ pub struct Work<R: KindReconciler> {
     is_last_attempt: bool,
     /// Worst state of each condition that children set in this reconcile.
     concluded: HashMap<&'static str, Severity>,
+    /// Conditions that were set in this reconcile.
+    set: HashSet<&'static str>,
     named: HashSet<ChildId>,
     tracked: HashSet<ChildId>,
-    failures: Vec<ChildError>,
+    /// Errors of children and handlers.
+    failures: Vec<BoxError>,
+    pub(crate) handled: HandlerResults,
 }
 
 /// A child kind that is known at run time.
@@ -82,9 +86,11 @@ impl<R: KindReconciler> Work<R> {
             dynamic_kinds: options.dynamic_kinds,
             is_last_attempt: options.is_last_attempt,
             concluded: HashMap::new(),
+            set: HashSet::new(),
             named: HashSet::new(),
             tracked: HashSet::new(),
             failures: Vec::new(),
+            handled: HandlerResults::default(),
         }
     }
 
@@ -127,6 +133,7 @@ impl<R: KindReconciler> Work<R> {
     /// Sets a condition to `True`.
     pub fn set_true(&mut self, condition: ConditionOf<R>) {
         let at = self.at;
+        self.set.insert(condition.name());
         self.status.conditions_mut().set_true(condition, at);
     }
 
@@ -149,12 +156,14 @@ impl<R: KindReconciler> Work<R> {
         message: impl Display,
     ) {
         let at = self.at;
+        self.set.insert(condition.name());
         let conditions = self.status.conditions_mut();
         conditions.set(condition, status, reason, &message.to_string(), at);
     }
 
     /// Marks the work on this object as stalled, with the condition `Stalled` of kstatus: retries cannot succeed. It lasts until
-    /// the next reconcile, and has an effect only with `#[conditions(kstatus)]`.
+    /// the next reconcile, and has an effect only with `#[conditions(kstatus)]`. The kit calls it for an error that is not
+    /// retried: a [terminal](steersman_runtime::terminal) one, and the last of the retry budget.
     pub fn set_stalled(&mut self, reason: &str, message: impl Display) {
         let conditions = self.status.conditions_mut();
         conditions.set_stalled(reason, &message.to_string());

@@ -14,7 +14,7 @@ use steersman_kit::{
     lint_status_change, managed, readiness,
 };
 use steersman_runtime::{
-    BoxError,
+    BoxError, terminal,
     testing::{Case, Stand},
 };
 use steersman_testing::{Fixture, eventually};
@@ -28,7 +28,7 @@ use steersman_testing::{Fixture, eventually};
     status = "PumpStatus"
 )]
 struct PumpSpec {
-    /// `run`, `wait` or `impossible`.
+    /// `run`, `wait`, `broken`, `terminal` or `impossible`.
     wish: String,
 }
 
@@ -60,6 +60,8 @@ impl KindReconciler for Pumps {
                 work.set_true(Cond::Running);
                 work.set_true(Cond::Inspected);
             }
+            "broken" => return Err("the valve is stuck".into()),
+            "terminal" => return Err(terminal("there is no water").into()),
             "wait" => work.set_unknown(Cond::Running, "Starting", "in a moment"),
             _ => {
                 work.set_false(Cond::Running, "Impossible", "water does not run uphill");
@@ -94,9 +96,8 @@ fn conditions(object: &Value) -> Vec<String> {
     list.iter().map(show).collect()
 }
 
-// R106, R176
-#[steersman_testing::test]
-async fn conditions_follow_the_generations_of_an_object(fixture: Fixture) {
+/// A stand with a pump of this wish.
+async fn with_pump(fixture: &Fixture, wish: &str) -> (Stand, ObjectKey) {
     fixture.install(&Pump::crd()).await;
     let stand = Stand::new(fixture.client()).await.unwrap();
     let query = ResourceQuery::of::<Pump>();
@@ -104,16 +105,22 @@ async fn conditions_follow_the_generations_of_an_object(fixture: Fixture) {
         stand.cluster().mapper().resolve_anew(&query).await.ok()
     })
     .await;
-    let key = ObjectKey::new(fixture.namespace(), "pump");
     let mut pump = Pump::new(
         "pump",
         PumpSpec {
-            wish: "run".to_owned(),
+            wish: wish.to_owned(),
         },
     );
     pump.metadata.namespace = Some(fixture.namespace().to_owned());
+    stand.cluster().live().create(&pump).await.unwrap();
+    (stand, ObjectKey::new(fixture.namespace(), "pump"))
+}
+
+// R106, R176
+#[steersman_testing::test]
+async fn conditions_follow_the_generations_of_an_object(fixture: Fixture) {
+    let (stand, key) = with_pump(&fixture, "run").await;
     let (reconciler, client) = (managed(Pumps), stand.cluster().live());
-    client.create(&pump).await.unwrap();
 
     let status = format!("apply pumps.kstatus.steersman.example {key} status");
     let written = |name: &str| Case::new(name).request(key.clone()).writes([status.clone()]);
@@ -165,4 +172,41 @@ async fn conditions_follow_the_generations_of_an_object(fixture: Fixture) {
         .request(key)
         .check(&stand, &reconciler)
         .await;
+}
+
+#[steersman_testing::test]
+async fn a_terminal_error_stalls_an_object_that_was_ready(fixture: Fixture) {
+    let (stand, key) = with_pump(&fixture, "run").await;
+    let (reconciler, client) = (managed(Pumps), stand.cluster().live());
+    let action = stand.call(key.clone(), &reconciler).await.result.unwrap();
+    assert_eq!(action, Action::await_change());
+    let running = read(&client, &key, &json!({})).await;
+    let change = Patch::Merge(json!({"spec": {"wish": "terminal"}}));
+    client.patch::<Pump>(&key, &change).await.unwrap();
+    assert!(stand.call(key.clone(), &reconciler).await.result.is_err());
+    let stalled = read(&client, &key, &running).await;
+    let found = readiness("kstatus.steersman.example", "Pump", &stalled);
+    let Readiness::Failed { reason, message } = found else {
+        panic!("{found:?}");
+    };
+    assert_eq!(reason, "TerminalError");
+    assert!(message.ends_with("there is no water"), "{message}");
+    assert!(!conditions(&stalled).contains(&"Ready=True/AllConditionsMet".to_owned()));
+}
+
+#[steersman_testing::test]
+async fn the_last_attempt_of_a_retry_budget_stalls_the_object(fixture: Fixture) {
+    let (stand, key) = with_pump(&fixture, "broken").await;
+    let (reconciler, client) = (managed(Pumps).retry_budget(2), stand.cluster().live());
+    let mut before = json!({});
+    for expected in ["Reconciling=True/", "Stalled=True/RetriesExhausted"] {
+        assert!(stand.call(key.clone(), &reconciler).await.result.is_err());
+        let pump = read(&client, &key, &before).await;
+        let found = conditions(&pump);
+        assert!(
+            found.iter().any(|one| one.starts_with(expected)),
+            "{expected} in {found:?}"
+        );
+        before = pump;
+    }
 }

@@ -24,6 +24,7 @@ use crate::sync::Lock;
 const CHUNK: usize = 1024;
 
 /// A queue of keys. Clones are handles on the same queue. The [crate](crate) documents its guarantees.
+#[derive(Clone)]
 pub struct Queue<K: Key> {
     pub(crate) shared: Arc<Shared<K>>,
 }
@@ -339,14 +340,6 @@ impl<K: Key> Queue<K> {
         let now = self.shared.clock.now();
         while self.shared.locked(|state| state.promote(now)) {}
         now
-    }
-}
-
-impl<K: Key> Clone for Queue<K> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: Arc::clone(&self.shared),
-        }
     }
 }
 

@@ -48,7 +48,7 @@ fn guarantee_2_a_key_added_in_flight_precedes_keys_added_later() {
     queue.add("after");
     queue.add("last");
     assert_eq!(take(&queue).key(), &"before");
-    // The turn of the key comes while it is in flight, and passes.
+    // The key is due while it is in flight, and is passed over.
     let after = take(&queue);
     assert_eq!(after.key(), &"after");
     item.done();

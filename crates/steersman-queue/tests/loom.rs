@@ -115,7 +115,7 @@ fn guarantee_12_a_cancelled_waiter_hands_its_wake_up_on() {
             let queue = queue.clone();
             thread::spawn(move || {
                 let mut next = Box::pin(queue.next());
-                // Whatever it got, a notice or a key, goes back when both are dropped.
+                // Its notification or key is returned when both are dropped.
                 drop(
                     next.as_mut()
                         .poll(&mut Context::from_waker(std::task::Waker::noop())),

@@ -195,7 +195,7 @@ fn guarantee_11_a_delay_that_ends_during_shutdown_is_reported_and_not_handed_out
     assert_eq!(keys(&remains), ["delayed"]);
 }
 
-/// A clock that is asked a hundred times at most, so that what goes round in circles does not do so for good.
+/// A clock that panics after a hundred reads, so that an endless loop ends.
 #[derive(Debug)]
 struct Patient {
     clock: TestClock,

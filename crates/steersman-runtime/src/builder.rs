@@ -1,26 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Builder of controllers.
 
-use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    num::NonZeroU32,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 use steersman_cache::{Index, IndexValue, Resource};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::ObjectKey;
 use steersman_queue::{Group, Grouping, Limiter};
+use tokio::sync::watch;
 
 use crate::{
     AddError, AnyReconciler, BoxReconciler, BoxRunnable, Conditional, Controller, Declarations, Enqueue,
     Handler, Kind, KnownKind, Manager, ObjectEvent, Options, Predicate, PrimaryKind, Reconciles, Request,
     RequestKey, RunPolicy, Source,
     cluster_session::OnClusterRemoved,
-    controller::{MakeSpan, Memory, Plan, PlanParts},
+    controller::{MakeSpan, Plan},
     handle_fn,
     handler::PrimaryObject,
     kind,
     namespaced::Namespaced,
     object_reconciler::Bound,
     owner::{Owned, Owners, Parent, owned},
-    source::{self, AnySource, KindSource, OnDeleted, ToRequest},
+    source::{AnySource, KindSource, OnDeleted, Primary, ToRequest},
 };
 
 /// Builder of a [`Controller`]; from [`Controller::of`] and its siblings.
@@ -46,7 +52,7 @@ use crate::{
 pub struct Builder<R: RequestKey, T> {
     name: String,
     home: Option<Cluster>,
-    primary: Option<Primary<R, T>>,
+    primary: Option<PrimarySpec<R, T>>,
     /// Owned kinds. They need the primary kind, which is final only in `build`.
     owned: Vec<Owned<R>>,
     /// Kinds whose changes enqueue nothing.
@@ -55,12 +61,11 @@ pub struct Builder<R: RequestKey, T> {
     options: Options,
     queue: steersman_queue::Options<R>,
     span: Option<MakeSpan<R>>,
-    memory: Option<Arc<dyn Memory<R>>>,
     on_cluster_removed: Vec<OnClusterRemoved>,
 }
 
 /// Primary kind of the controller, and the key of one of its objects.
-struct Primary<R: RequestKey, T> {
+struct PrimarySpec<R: RequestKey, T> {
     kind: Kind<T>,
     source: fn(Kind<T>) -> KindSource<R>,
     to_request: ToRequest<R>,
@@ -75,7 +80,7 @@ pub enum NoPrimary {}
 impl<T: 'static> Builder<Request, T> {
     pub(crate) fn of_kind(name: impl Into<String>, kind: Kind<T>) -> Self {
         Self {
-            primary: Some(Primary {
+            primary: Some(PrimarySpec {
                 kind,
                 source: |kind| KindSource::new(kind, PrimaryObject),
                 to_request: |cluster, key| Request::new(cluster.clone(), key),
@@ -186,7 +191,7 @@ impl<T: 'static> Builder<Request, T> {
     }
 
     fn primary(mut self, change: impl FnOnce(Kind<T>) -> Kind<T>) -> Self {
-        self.primary = self.primary.map(|primary| Primary {
+        self.primary = self.primary.map(|primary| PrimarySpec {
             kind: change(primary.kind),
             ..primary
         });
@@ -213,7 +218,6 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             options: Options::new(),
             queue: steersman_queue::Options::new().grouping(grouping),
             span: None,
-            memory: None,
             on_cluster_removed: Vec::new(),
         }
     }
@@ -258,8 +262,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self
     }
 
-    /// Timeout of a reconcile; with several [`Handlers`](crate::Handlers), of each call of one of them. On timeout the
-    /// reconcile is cancelled and retried after its back-off. Default: none.
+    /// Timeout of a reconcile. On timeout the reconcile is cancelled and retried after its back-off. Default: none.
     pub fn reconcile_timeout(mut self, limit: Duration) -> Self {
         self.options = self.options.reconcile_timeout(limit);
         self
@@ -361,12 +364,6 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         self
     }
 
-    /// Sets the per-key state of a reconciler that consists of several handlers.
-    pub(crate) fn remembering(mut self, memory: Arc<dyn Memory<R>>) -> Self {
-        self.memory = Some(memory);
-        self
-    }
-
     /// Adds the controller to a manager, which runs it. The reconciler is an [`ObjectReconciler`](crate::ObjectReconciler)
     /// of the primary kind, or a [`Reconciler`](crate::Reconciler) of keys.
     ///
@@ -400,16 +397,6 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         manager: &Manager,
         reconciler: impl AnyReconciler<R, By>,
     ) -> Result<Controller<R>, AddError> {
-        self.add_known_to(manager, reconciler, |_| {})
-    }
-
-    /// As [`add_to`](Self::add_to); calls `know` with the controller before it runs.
-    pub(crate) fn add_known_to<By: Reconciles<T> + 'static>(
-        self,
-        manager: &Manager,
-        reconciler: impl AnyReconciler<R, By>,
-        know: impl FnOnce(&Controller<R>),
-    ) -> Result<Controller<R>, AddError> {
         let home = match &self.home {
             Some(cluster) => cluster.clone(),
             None => manager.cluster()?,
@@ -419,7 +406,6 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             ..self
         };
         let controller = with_defaults.build(&home, reconciler);
-        know(&controller);
         manager.add_boxed(match controller.condition() {
             Some(condition) => BoxRunnable::new(Conditional::new(controller.clone(), condition)),
             None => BoxRunnable::new(controller.clone()),
@@ -433,75 +419,54 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         home: &Cluster,
         reconciler: impl AnyReconciler<R, By>,
     ) -> Controller<R> {
-        let Self {
-            name,
-            home: own,
-            primary,
-            owned,
-            mut read,
-            mut sources,
-            options,
-            queue,
-            span,
-            memory,
-            mut on_cluster_removed,
-        } = self;
-        let home = own.unwrap_or_else(|| home.clone());
-        let primary_kind = primary.as_ref().map(|primary| PrimaryKind {
-            resource: primary.kind.resource.clone(),
-            wanted: primary.kind.wanted(),
-        });
-        let resource = primary_kind.as_ref().map(|primary| primary.resource.clone());
-        let mut unknown_scope = None;
-        if let Some(Primary {
-            kind,
-            source,
-            to_request,
-            on_deleted,
-        }) = primary
-        {
-            let parent = Parent {
-                resource: kind.resource.clone(),
-                namespaced: Namespaced::from(kind.namespaced),
-                place: kind.place.clone(),
-                objects: Arc::default(),
-            };
-            let known = source::Primary::new(&parent.objects, to_request, memory.clone());
-            let source = source(kind).primary(known);
-            let mut declared = Declarations::new();
+        let mut declared = Declarations::new();
+        let primary_kind = self.primary.as_ref().map(|primary| {
             reconciler.declare_any(&mut declared);
-            let source = source.on_deleted(on_deleted.into_iter().chain(declared.on_deleted).collect());
-            on_cluster_removed.extend(declared.on_cluster_removed);
-            let owned = owned
-                .into_iter()
-                .chain(declared.owned)
-                .map(|owned| owned(&parent));
-            let watched = declared.watched.into_iter();
-            let watched = watched.map(|watched| watched.following(&parent.place));
-            read = read
-                .into_iter()
-                .map(|read| read.following(&parent.place))
-                .collect();
-            let found = std::iter::once(source).chain(owned).chain(watched);
-            sources.splice(..0, found.map(AnySource::Kind).collect::<Vec<_>>());
-            if parent.namespaced.get().is_none() {
-                unknown_scope = Some((parent.resource, parent.namespaced));
+            PrimaryKind {
+                resource: primary.kind.resource.clone(),
+                wanted: primary.kind.wanted(),
             }
+        });
+        let reconciler = BoxReconciler::new(Bound::new(reconciler, primary_kind));
+        let home = self.home.clone().unwrap_or_else(|| home.clone());
+        Controller(Arc::new(self.plan(home, reconciler, declared)))
+    }
+
+    fn plan(mut self, home: Cluster, reconciler: BoxReconciler<R>, declared: Declarations<R>) -> Plan<R> {
+        let parent = self.primary.as_ref().map(|primary| Parent::of(&primary.kind));
+        self.on_cluster_removed.extend(declared.on_cluster_removed);
+        let mut kinds = Vec::new();
+        if let (Some(primary), Some(parent)) = (self.primary, &parent) {
+            let on_deleted = primary.on_deleted.into_iter().chain(declared.on_deleted);
+            let known = Primary::new(&parent.objects, primary.to_request);
+            let source = (primary.source)(primary.kind).primary(known);
+            kinds.push(source.on_deleted(on_deleted.collect()));
+            let owned = self.owned.into_iter().chain(declared.owned);
+            kinds.extend(owned.map(|owned| owned(parent)));
+            let following = |source: KindSource<R>| source.following(&parent.place);
+            kinds.extend(declared.watched.into_iter().map(following));
+            self.read = self.read.into_iter().map(following).collect();
         }
-        sources.extend(read.into_iter().map(AnySource::Kind));
-        Controller(Arc::new(Plan::new(PlanParts {
-            name: name.into(),
+        let kinds = kinds.into_iter().map(AnySource::Kind);
+        let read = self.read.into_iter().map(AnySource::Kind);
+        let series = Arc::default();
+        Plan {
+            sources: kinds.chain(self.sources).chain(read).collect(),
+            queue: Arc::new(Plan::queue(&self.name, &home, self.queue, &series)),
+            series,
+            name: self.name.into(),
             home,
-            sources,
-            reconciler: BoxReconciler::new(Bound::new(reconciler, primary_kind)),
-            options,
-            queue,
-            primary: resource,
-            unknown_scope,
-            span,
-            memory,
-            on_cluster_removed: on_cluster_removed.into(),
-        })))
+            reconciler,
+            options: self.options,
+            primary: parent.as_ref().map(|parent| parent.resource.clone()),
+            unknown_scope: parent
+                .filter(|parent| parent.namespaced.get().is_none())
+                .map(|parent| (parent.resource, parent.namespaced)),
+            span: self.span,
+            on_cluster_removed: self.on_cluster_removed.into(),
+            replays: watch::Sender::default(),
+            is_running: AtomicBool::new(false),
+        }
     }
 }
 

@@ -13,7 +13,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, MutexGuard},
+    sync::Arc,
 };
 
 use futures::future::select_all;
@@ -64,7 +64,7 @@ impl CachedReads {
 
     /// Returns the client for a cluster, without fences.
     pub(crate) fn client(&self, cluster: &Cluster) -> Client {
-        let mut clients = self.lock();
+        let mut clients = self.clients.lock();
         let known = clients
             .get(cluster.name())
             .filter(|(known, _)| known.ptr_eq(cluster));
@@ -109,7 +109,7 @@ impl CachedReads {
                 || self.default_cluster.ptr_eq(cluster)
                 || is_bound() && !cluster.is_closed()
         };
-        let mut clients = self.lock();
+        let mut clients = self.clients.lock();
         let absent = clients.iter().filter(|(_, (cluster, _))| !is_present(cluster));
         let absent: Vec<ClusterName> = absent.map(|(name, _)| name.clone()).collect();
         let dropped: Vec<_> = absent.iter().map(|name| clients.remove(name)).collect();
@@ -120,7 +120,7 @@ impl CachedReads {
 
     /// Returns the informers that reads have opened.
     fn opened(&self) -> Vec<Opened> {
-        let clients = self.lock();
+        let clients = self.clients.lock();
         let of_cluster = |(cluster, (_, client)): (&ClusterName, &(Cluster, Client))| {
             let opened = client.reader().opened().into_iter();
             let with_cluster = opened.map(|(informer, is_declared)| Opened {
@@ -227,10 +227,6 @@ impl CachedReads {
                 );
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ClusterName, (Cluster, Client)>> {
-        self.clients.lock()
     }
 }
 

@@ -3,14 +3,12 @@
 
 mod kind_guard;
 
-use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::Future, sync::Arc};
 
 use steersman_cluster::{Client, Cluster, ClusterName, Fence, RecordedEvent, Recorder};
 
 pub(crate) use self::kind_guard::{KindGuard, is_over};
-use crate::{
-    ClusterSet, Metrics, Stop, cached_reads::CachedReads, cluster_set::ClusterGuard, hot_loop::note_write,
-};
+use crate::{ClusterSet, Stop, cached_reads::CachedReads, cluster_set::ClusterGuard, hot_loop::note_write};
 use steersman_core::Mutex;
 
 /// State that all reconciles of one run in one cluster share.
@@ -21,10 +19,6 @@ pub(crate) struct ClusterSession {
     field_manager: Arc<str>,
     pub(crate) recorder: Recorder,
     pub(crate) stop: Stop,
-    pub(crate) metrics: Metrics,
-    pub(crate) recovers_panics: bool,
-    /// Timeout of each of several handlers.
-    pub(crate) handler_limit: Option<Duration>,
     fence: Option<Fence>,
     cluster_set: ClusterSet,
     /// `None` without a run: then informers that reads start end with this session.
@@ -52,10 +46,6 @@ pub(crate) struct SessionOptions<'a> {
     pub(crate) fence: Option<Fence>,
     pub(crate) cluster_set: ClusterSet,
     pub(crate) stop: Stop,
-    pub(crate) metrics: Metrics,
-    pub(crate) recovers_panics: bool,
-    /// Timeout of each of several handlers.
-    pub(crate) handler_limit: Option<Duration>,
     /// Called when the session has ended with its cluster.
     pub(crate) on_removed: Arc<[OnClusterRemoved]>,
 }
@@ -71,9 +61,6 @@ impl ClusterSession {
             fence,
             cluster_set,
             stop,
-            metrics,
-            recovers_panics,
-            handler_limit,
             on_removed,
         } = options;
         Self {
@@ -87,9 +74,6 @@ impl ClusterSession {
             cluster: cluster.clone(),
             guard,
             stop,
-            metrics,
-            recovers_panics,
-            handler_limit,
             fence,
             cluster_set,
             reads,

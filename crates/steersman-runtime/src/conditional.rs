@@ -15,12 +15,7 @@
 //!    status is partially degraded after the limit of the wait for caches, which counts as ready.
 //! 8. An error of the inner runnable after its condition stopped it is logged, and everything else continues.
 
-use std::{
-    future::Future,
-    pin::Pin,
-    sync::{Arc, MutexGuard},
-    time::Duration,
-};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use steersman_cluster::ClusterName;
@@ -100,7 +95,7 @@ impl Conditional {
     fn start(&self, cx: &RunContext, presence_status: &PresenceStatus) -> Running<'_> {
         let (stop, child) = cx.child();
         cx.begins_because(&presence_status.reason);
-        *self.last() = Some(presence_status.incarnation.clone());
+        *self.last.lock() = Some(presence_status.incarnation.clone());
         Running {
             future: Box::pin(run_synced(&self.inner, child, cx.clock().now() + cx.fill_limit())),
             stop,
@@ -121,10 +116,6 @@ impl Conditional {
         RunnableStatus::PartiallyDegraded {
             reason: format!("{reason} (cluster {})", names.join(", ")),
         }
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<Incarnation>> {
-        self.last.lock()
     }
 
     /// Stops the inner runnable if it runs, and drops its state.
@@ -149,7 +140,7 @@ impl Conditional {
     }
 
     fn forget_last(&self) {
-        *self.last() = None;
+        *self.last.lock() = None;
         self.inner.forget();
     }
 }
@@ -187,7 +178,7 @@ impl Runnable for Conditional {
         let mut presence_statuses = self.condition.watch(cx.clock());
         let (mut phase, mut is_known) = (Phase::Resting, false);
         // State left from an earlier run belongs to the incarnation of that run.
-        let mut before = self.last().clone();
+        let mut before = self.last.lock().clone();
         // Limit of the wait for a condition that is unknown.
         let mut late = cx.clock().sleep_until(cx.clock().now() + cx.fill_limit());
         let mut is_late = false;

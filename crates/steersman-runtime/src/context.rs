@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The context of a reconcile.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use kube::core::PartialObjectMeta;
 use steersman_cache::Query;
@@ -9,7 +9,7 @@ use steersman_cluster::{Client, Cluster, ClusterName, Recorder};
 use steersman_core::{Clock, Mutex};
 
 use crate::{
-    ClusterSet, Metrics, Stop, StopHandle,
+    ClusterSet, Stop, StopHandle,
     cluster_session::{ClusterSession, SessionOptions},
     cluster_set::ClusterGuard,
     indexes::BY_CONTROLLER,
@@ -20,7 +20,6 @@ use crate::{
 pub struct Context {
     session: Arc<ClusterSession>,
     attempt: Attempt,
-    handler: Option<Arc<str>>,
     /// Guards of the other clusters that this reconcile works on.
     guards: Arc<Mutex<BTreeMap<u64, ClusterGuard>>>,
 }
@@ -32,8 +31,6 @@ pub(crate) struct Attempt {
     /// Number of failures in a row before this attempt.
     pub(crate) failures: u32,
     pub(crate) priority: i32,
-    /// True if the key was enqueued. False if only the result of the last reconcile requeued it.
-    pub(crate) is_news: bool,
 }
 
 impl Context {
@@ -41,40 +38,8 @@ impl Context {
         Self {
             session,
             attempt,
-            handler: None,
             guards: Arc::default(),
         }
-    }
-
-    /// Returns the context for one of several handlers, with the number of its own failures.
-    pub(crate) fn of_handler(&self, handler: &Arc<str>, failures: u32) -> Self {
-        Self {
-            session: Arc::clone(&self.session),
-            attempt: Attempt {
-                failures,
-                ..self.attempt
-            },
-            handler: Some(Arc::clone(handler)),
-            guards: Arc::clone(&self.guards),
-        }
-    }
-
-    pub(crate) fn is_news(&self) -> bool {
-        self.attempt.is_news
-    }
-
-    pub(crate) fn metrics(&self) -> &Metrics {
-        &self.session.metrics
-    }
-
-    /// Returns true if a panic is counted and retried instead of ending the run.
-    pub(crate) fn recovers_panics(&self) -> bool {
-        self.session.recovers_panics
-    }
-
-    /// Timeout of each of several handlers.
-    pub(crate) fn handler_limit(&self) -> Option<Duration> {
-        self.session.handler_limit
     }
 
     /// Makes a context without a controller, for tests that call a reconciler directly.
@@ -195,17 +160,10 @@ impl Context {
         self.attempt.number
     }
 
-    /// Number of this attempt: 1 at first, plus one for each failure in a row. With several [`Handlers`](crate::Handlers),
-    /// each counts its own. The log has the same number as `attempt`.
+    /// Number of this attempt: 1 at first, plus one for each failure in a row. The log has the same number as `attempt`.
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.attempt.failures.saturating_add(1)
-    }
-
-    /// Name of the handler that this context is for, if the controller has several [`Handlers`](crate::Handlers).
-    #[must_use]
-    pub fn handler(&self) -> Option<&str> {
-        self.handler.as_deref()
     }
 
     /// Priority of the key when it was taken from the queue.
@@ -239,7 +197,6 @@ const ALONE: Attempt = Attempt {
     number: 0,
     failures: 0,
     priority: 0,
-    is_news: true,
 };
 
 /// Name of the controller of a context without one.
@@ -259,9 +216,6 @@ fn alone(cluster: &Cluster, controller: &str) -> (StopHandle, ClusterSession) {
         fence: None,
         cluster_set,
         stop,
-        metrics: Metrics::new(),
-        recovers_panics: true,
-        handler_limit: None,
         on_removed: Arc::new([]),
     };
     let session = ClusterSession::new(cluster, options);
@@ -273,7 +227,6 @@ impl fmt::Debug for Context {
         f.debug_struct("Context")
             .field("controller", &self.controller())
             .field("cluster", self.cluster().name())
-            .field("handler", &self.handler)
             .field("reconcile_id", &self.reconcile_id())
             .field("attempt", &self.attempt())
             .finish_non_exhaustive()

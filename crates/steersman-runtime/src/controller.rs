@@ -27,7 +27,7 @@ use steersman_queue::{Add, Depth, Status};
 
 pub(crate) use self::{
     late_series::LateSeries,
-    plan::{MakeSpan, Memory, Plan, PlanParts},
+    plan::{MakeSpan, Plan},
 };
 use crate::{
     BoxError, CacheRequirement, Request, RequestKey, RunCondition, RunContext, RunPolicy, Runnable,
@@ -38,6 +38,7 @@ use crate::{
 };
 
 /// A controller. Clones refer to the same controller.
+#[derive(Clone)]
 pub struct Controller<R: RequestKey = Request>(pub(crate) Arc<Plan<R>>);
 
 /// Error of a run of a controller.
@@ -141,7 +142,7 @@ impl<R: RequestKey> Controller<R> {
 
     /// Removes all waiting keys from the queue, for example because their objects were deleted. Returns how many.
     pub fn purge(&self) -> usize {
-        self.0.purge(|_| true)
+        self.0.queue.purge(|_| true)
     }
 
     /// Condition on which the controller runs: every kind with `when_installed` is installed. `None` if no kind has
@@ -277,7 +278,7 @@ impl<R: RequestKey> Runnable for Controller<R> {
 
     /// Removes all keys, and ends informers that have no other user.
     fn forget(&self) {
-        self.0.purge(|_| true);
+        self.0.queue.purge(|_| true);
         if let Some((_, namespaced)) = &self.0.unknown_scope {
             namespaced.forget();
         }
@@ -291,12 +292,6 @@ impl<R: RequestKey> Runnable for Controller<R> {
     fn run(&self, cx: RunContext) -> impl Future<Output = Result<(), BoxError>> + Send {
         let plan = Arc::clone(&self.0);
         async move { run::run(&plan, cx).await.map_err(Into::into) }
-    }
-}
-
-impl<R: RequestKey> Clone for Controller<R> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
     }
 }
 

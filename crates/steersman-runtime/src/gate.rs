@@ -70,8 +70,9 @@ impl<R: RequestKey> EnqueueSink<R> {
         self.queue.add_with(key, how);
     }
 
-    /// Moves a key that was already handed out back behind the gate if the gate is closed. Otherwise returns the key.
-    fn hold_back(&self, item: Item<R>) -> Option<Item<R>> {
+    /// Moves a key that was already handed out back behind the gate, with its failures, if the gate is closed. A key that was
+    /// enqueued directly, or is left from another term, has not passed the gate. Otherwise returns the key.
+    pub(crate) fn hold_back(&self, item: Item<R>) -> Option<Item<R>> {
         let Some(gate) = self.gate.as_ref().filter(|gate| !gate.is_open()) else {
             return Some(item);
         };
@@ -153,13 +154,6 @@ impl<R: RequestKey> Gates<R> {
         }
     }
 
-    /// Moves a key that was already handed out back behind the gate of its cluster, with its failures, if the gate is
-    /// closed. A key that was enqueued directly, or is left from another term, has not passed the gate. Otherwise returns
-    /// the key.
-    pub(crate) fn hold_back(&self, member: &Member, item: Item<R>) -> Option<Item<R>> {
-        self.sink(member).hold_back(item)
-    }
-
     /// Notes that a source is in sync in a cluster.
     pub(crate) fn in_sync(&self, member: &Member, source: usize) {
         let mut gates = self.gates.lock();
@@ -189,15 +183,12 @@ impl<R: RequestKey> Drop for Gates<R> {
 
 #[cfg(test)]
 mod tests {
+    use steersman_cache::{Revision, Store, StoreOptions, store};
     use steersman_cluster::ClusterName;
     use steersman_core::{ObjectKey, TestClock};
 
     use super::*;
-    use crate::{
-        Request,
-        owner::{DELETIONS_MAX, Primaries},
-        source::Primary,
-    };
+    use crate::{Request, owner::Primaries, source::Primary};
 
     /// A sink with a closed gate.
     fn gated(queue: &Queue<Request>, clock: &Arc<dyn Clock>) -> EnqueueSink<Request> {
@@ -211,9 +202,13 @@ mod tests {
         sink.gate.as_ref().unwrap().waiting.depth().warm()
     }
 
-    fn primary() -> Primary<Request> {
+    /// A primary source whose stores are in sync and empty.
+    fn primary(clusters: &[&str]) -> (Primary<Request>, Vec<Arc<Store>>) {
+        let (objects, (mut writer, store)) = (Arc::<Primaries>::default(), store(StoreOptions::new()));
+        writer.set_revision(&Revision::new("1"));
+        let shown = clusters.iter().map(|&name| objects.show(&name.into(), &store));
         let to_request = |cluster: &ClusterName, key| Request::new(cluster.clone(), key);
-        Primary::new(&Arc::<Primaries>::default(), to_request, None)
+        (Primary::new(&objects, to_request), shown.collect())
     }
 
     fn delete(primary: &Primary<Request>, cluster: &str, number: usize, sink: &EnqueueSink<Request>) {
@@ -230,7 +225,7 @@ mod tests {
     fn a_leader_keeps_the_keys_of_all_deletions_behind_a_gate() {
         let clock: Arc<dyn Clock> = Arc::new(TestClock::new());
         let queue = Queue::new(Arc::clone(&clock), Options::new());
-        let (primary, sink) = (primary(), gated(&queue, &clock));
+        let ((primary, _shown), sink) = (primary(&["a"]), gated(&queue, &clock));
         (0..3000).for_each(|number| delete(&primary, "a", number, &sink));
         assert_eq!(waiting(&sink), 3000);
     }
@@ -240,12 +235,13 @@ mod tests {
     fn a_standby_bounds_the_keys_of_each_cluster_alone() {
         let clock: Arc<dyn Clock> = Arc::new(TestClock::new());
         let queue = Queue::new(Arc::clone(&clock), Options::new().paused());
-        let (primary, a, b) = (primary(), gated(&queue, &clock), gated(&queue, &clock));
-        (0..1500).for_each(|number| delete(&primary, "a", number, &a));
-        assert_eq!(waiting(&a), DELETIONS_MAX);
-        (0..1500).for_each(|number| delete(&primary, "b", number, &b));
-        assert_eq!((waiting(&a), waiting(&b)), (DELETIONS_MAX, DELETIONS_MAX));
-        let first = |cluster: &str| Request::new(cluster.into(), ObjectKey::new("ns", "job-500"));
+        let (primary, _shown) = primary(&["a", "b"]);
+        let (a, b) = (gated(&queue, &clock), gated(&queue, &clock));
+        (0..2500).for_each(|number| delete(&primary, "a", number, &a));
+        assert_eq!(waiting(&a), 1500);
+        (0..2500).for_each(|number| delete(&primary, "b", number, &b));
+        assert_eq!((waiting(&a), waiting(&b)), (1500, 1500));
+        let first = |cluster: &str| Request::new(cluster.into(), ObjectKey::new("ns", "job-1000"));
         let has = |sink: &EnqueueSink<Request>, key: &Request| {
             sink.gate.as_ref().unwrap().waiting.status(key).is_some()
         };

@@ -12,7 +12,7 @@ use steersman_cluster::ClusterName;
 use steersman_core::{ObjectKey, error_chain};
 use steersman_queue::Add;
 
-use crate::{ObjectEvent, Request, RequestKey, gate::EnqueueSink, owner::Primaries, source::Mapping};
+use crate::{ObjectEvent, Request, RequestKey, gate::EnqueueSink, owner::Primaries, source::AsyncMapping};
 
 /// Priority of keys that are not urgent: first lists, resyncs, and everything after a change of leadership.
 pub const LOW_PRIORITY: i32 = -100;
@@ -24,7 +24,7 @@ pub trait Handler<T, R: RequestKey>: Send + Sync + 'static {
 
     /// Async function that the source calls instead of `handle`; see [`map_async`](crate::map_async).
     #[doc(hidden)]
-    fn mapping(&self) -> Option<Mapping<R>> {
+    fn mapping(&self) -> Option<AsyncMapping<R>> {
         None
     }
 }

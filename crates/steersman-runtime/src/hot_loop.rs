@@ -25,7 +25,6 @@ use std::{
     fmt,
     future::Future,
     hash::{DefaultHasher, Hash, Hasher},
-    sync::MutexGuard,
     time::Duration,
 };
 
@@ -126,7 +125,7 @@ impl<R: Clone + Eq + Hash> HotLoops<R> {
     /// Returns the delay if a key that is handed out has to wait.
     pub(crate) fn check(&self, key: &R, now: MonotonicTime) -> Option<Slowed> {
         let interval = self.interval?;
-        let mut rates = self.lock();
+        let mut rates = self.rates.lock();
         let rate = rates.keys.get_mut(key)?;
         let delay = (rate.until + interval).saturating_since(now + WINDOW);
         if delay.is_zero() {
@@ -155,7 +154,7 @@ impl<R: Clone + Eq + Hash> HotLoops<R> {
             return;
         };
         let mut written: HashSet<u64> = writes.iter().map(|write| write.hash).collect();
-        let mut rates = self.lock();
+        let mut rates = self.rates.lock();
         rates.sweep(now);
         let rate = rates.keys.entry(key.clone()).or_default();
         rate.is_logged &= rate.until > now;
@@ -170,10 +169,6 @@ impl<R: Clone + Eq + Hash> HotLoops<R> {
             rate.until = rate.until.max(now) + interval;
         }
         drop(rates); // The former hashes are freed without the lock.
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Rates<R>> {
-        self.rates.lock()
     }
 }
 
@@ -275,7 +270,7 @@ mod tests {
             reconcile(&hot, 1, &[("a", 1), ("b", 2)], now());
             reconcile(&hot, 2, &[], now());
         }
-        assert_eq!(hot.lock().keys.len(), 1);
+        assert_eq!(hot.rates.lock().keys.len(), 1);
     }
 
     // D18
@@ -299,7 +294,7 @@ mod tests {
         let hot = HotLoops::new(LIMIT);
         for key in 0..10_000 {
             reconcile(&hot, key, &[("a", key)], now() + key * SECOND / 100);
-            assert!(hot.lock().keys.len() <= SWEEP_MIN, "{key}");
+            assert!(hot.rates.lock().keys.len() <= SWEEP_MIN, "{key}");
         }
     }
 
@@ -310,6 +305,6 @@ mod tests {
         let is_observed = futures::executor::block_on(hot.observe(async { WRITES.try_with(|_| ()).is_ok() }));
         assert!(!is_observed.0);
         assert_eq!(burst(&hot, 1, now()), 1000);
-        assert!(hot.lock().keys.is_empty());
+        assert!(hot.rates.lock().keys.is_empty());
     }
 }

@@ -32,7 +32,6 @@ mod disable;
 mod election;
 mod gate;
 mod handler;
-mod handlers;
 mod hot_loop;
 mod indexes;
 mod kind;
@@ -78,7 +77,6 @@ pub use handler::{
     Enqueue, HandleFn, Handler, IntoRequest, LOW_PRIORITY, MapFn, MapMetadata, SameObject, handle_fn, map_fn,
     map_metadata, same_object,
 };
-pub use handlers::{DuplicateHandler, Handlers, Handling};
 pub use kind::{Kind, KnownKind, dynamic, kind, metadata, projection};
 pub use leadership::{Leadership, Term};
 pub use log_level::LogLevel;
@@ -97,8 +95,8 @@ pub use predicate::{
     resource_version_changed,
 };
 pub use reconciler::{
-    BoxError, BoxReconciler, ReconcileFn, Reconciler, RetryAfter, Terminal, reconcile_fn, retry_after,
-    terminal,
+    BoxError, BoxReconciler, ReconcileFn, Reconciler, RetryAfter, Terminal, is_terminal, reconcile_fn,
+    retry_after, terminal,
 };
 pub use request::{Request, RequestKey};
 pub use reviews::send_reviews;
@@ -107,7 +105,7 @@ pub use run_context::RunContext;
 pub use runnable::{RunFn, RunPolicy, Runnable, run_fn};
 pub use signals::{InstallError, Signal, Signals};
 #[doc(hidden)]
-pub use source::Mapping;
+pub use source::AsyncMapping;
 pub use source::{
     Channel, MapAsync, MapContext, Sender, Source, SourceContext, SourceState, Stream, Timer, channel, every,
     map_async, stream,

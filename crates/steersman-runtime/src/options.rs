@@ -49,8 +49,7 @@ impl Options {
         self
     }
 
-    /// Timeout of a reconcile; with several [`Handlers`](crate::Handlers), of each call of one of them. On timeout the
-    /// reconcile is cancelled and retried after its back-off. Default: none.
+    /// Timeout of a reconcile. On timeout the reconcile is cancelled and retried after its back-off. Default: none.
     pub fn reconcile_timeout(mut self, limit: Duration) -> Self {
         self.reconcile_timeout = Some(limit);
         self

@@ -13,8 +13,8 @@ use steersman_core::ObjectKey;
 pub(crate) use self::owned::{Owned, Parent, owned};
 #[cfg(test)]
 pub(crate) use self::primaries::DELETIONS_MAX;
+pub(crate) use self::primaries::Primaries;
 use self::primaries::Referent;
-pub(crate) use self::primaries::{Primaries, Showing};
 use crate::{Enqueue, Handler, IntoRequest, ObjectEvent, RequestKey, namespaced::Namespaced};
 
 /// Enqueues the owners of an object; from [`controller_of`] or [`owners_of`].

@@ -11,7 +11,7 @@ use steersman_cache::{ReadError, Resource};
 use steersman_cluster::{Closed, Conflict};
 use steersman_core::Action;
 
-use crate::{Context, Request, handlers::HandlersFailed};
+use crate::{Context, Request};
 
 /// An error of user code or of a library.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -225,8 +225,9 @@ impl RetryAfter {
     }
 }
 
-/// Returns true if the key is not retried until something changes.
-pub(crate) fn is_terminal(error: &BoxError) -> bool {
+/// Returns true if an error is [terminal], or wraps one that is: its key is not retried until something changes.
+#[must_use]
+pub fn is_terminal(error: &BoxError) -> bool {
     caused_by::<NotRetried>(error).is_some()
 }
 
@@ -250,9 +251,6 @@ pub(crate) fn is_fenced(error: &BoxError) -> bool {
 
 /// Returns the kinds whose caches were read and were not in sync, or did not exist.
 pub(crate) fn unsynced(error: &BoxError) -> Vec<Resource> {
-    if let Some(failed) = caused_by::<HandlersFailed>(error) {
-        return failed.unsynced.clone();
-    }
     let boxed = caused_by::<Box<ReadError>>(error).map(|read| &**read);
     match boxed.or_else(|| caused_by::<ReadError>(error)) {
         Some(

@@ -43,8 +43,8 @@ pub struct RunCondition {
     watch: Arc<Watching>,
 }
 
-type Watching = dyn Fn(&Arc<dyn Clock>) -> Sightings + Send + Sync;
-type Sightings = BoxStream<'static, PresenceStatus>;
+type Watching = dyn Fn(&Arc<dyn Clock>) -> PresenceStream + Send + Sync;
+type PresenceStream = BoxStream<'static, PresenceStatus>;
 
 impl RunCondition {
     /// Makes a condition of a stream, which `watch` makes anew for each run. It is unknown until the first item, and keeps
@@ -152,7 +152,7 @@ impl RunCondition {
     fn new(
         name: Arc<str>,
         clusters: Vec<ClusterName>,
-        watch: impl Fn(&Arc<dyn Clock>) -> Sightings + Send + Sync + 'static,
+        watch: impl Fn(&Arc<dyn Clock>) -> PresenceStream + Send + Sync + 'static,
     ) -> Self {
         Self {
             name,
@@ -253,10 +253,10 @@ fn unknown() -> PresenceStatus {
 
 /// Combines two streams. A stream that ends keeps its last value.
 fn either(
-    one: Sightings,
-    other: Sightings,
+    one: PresenceStream,
+    other: PresenceStream,
     combine: fn(&PresenceStatus, &PresenceStatus) -> PresenceStatus,
-) -> Sightings {
+) -> PresenceStream {
     let tagged = stream::select(
         one.map(|presence_status| (0, presence_status)),
         other.map(|presence_status| (1, presence_status)),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     /// Returns the last item that the stream has now.
-    pub(super) fn newest(presence_statuses: &mut Sightings) -> Option<Presence> {
+    pub(super) fn newest(presence_statuses: &mut PresenceStream) -> Option<Presence> {
         let mut last = None;
         while let Some(Some(presence_status)) = presence_statuses.next().now_or_never() {
             last = Some(presence_status.presence);

@@ -20,11 +20,10 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{Clock, Spawner};
-use steersman_queue::Queue;
 use tokio::sync::watch;
 
 pub(crate) use kinds::{KindSource, KindSpec, OnDeleted};
-pub use mapping::{MapAsync, MapContext, Mapping, map_async};
+pub use mapping::{AsyncMapping, MapAsync, MapContext, map_async};
 pub(crate) use others::INTERVAL_MIN;
 pub use others::{Channel, Sender, Stream, Timer, channel, every, stream};
 pub(crate) use primary::{Primary, ToRequest};
@@ -116,6 +115,7 @@ impl SourceState {
 #[derive(Clone)]
 pub(crate) struct Reporter {
     states: Arc<watch::Sender<Vec<SourceState>>>,
+    /// Index of the source among all sources.
     index: usize,
 }
 
@@ -125,11 +125,6 @@ impl Reporter {
             states: Arc::clone(states),
             index,
         }
-    }
-
-    /// Index of the source among all sources.
-    fn index(&self) -> usize {
-        self.index
     }
 
     pub(crate) fn report(&self, state: SourceState) {
@@ -149,8 +144,8 @@ impl Reporter {
 }
 
 /// Context of a source for one run. Clones share it.
+#[derive(Clone)]
 pub struct SourceContext<R: RequestKey> {
-    queue: Queue<R>,
     sink: Arc<EnqueueSink<R>>,
     gates: Arc<Gates<R>>,
     home: Cluster,
@@ -183,7 +178,6 @@ impl<R: RequestKey> SourceContext<R> {
         reporter: Reporter,
     ) -> Self {
         Self {
-            queue: (*plan.queue).clone(),
             sink: Arc::new(gates.ungated()),
             gates: Arc::clone(gates),
             home: plan.home.clone(),
@@ -234,27 +228,10 @@ impl<R: RequestKey> SourceContext<R> {
     }
 }
 
-impl<R: RequestKey> Clone for SourceContext<R> {
-    fn clone(&self) -> Self {
-        Self {
-            queue: self.queue.clone(),
-            sink: Arc::clone(&self.sink),
-            gates: Arc::clone(&self.gates),
-            home: self.home.clone(),
-            cluster_set: self.cluster_set.clone(),
-            hub: self.hub.clone(),
-            clock: Arc::clone(&self.clock),
-            spawner: self.spawner.clone(),
-            options: self.options.clone(),
-            reporter: self.reporter.clone(),
-        }
-    }
-}
-
 impl<R: RequestKey> fmt::Debug for SourceContext<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SourceContext")
-            .field("queue", &self.queue)
+            .field("queue", self.sink.queue())
             .finish_non_exhaustive()
     }
 }

@@ -78,7 +78,7 @@ pub struct StatusRegistry(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    board: Mutex<Board>,
+    board: Mutex<Statuses>,
     changed: watch::Sender<()>,
     /// Name of this replica, for the log.
     replica: OnceLock<String>,
@@ -87,7 +87,7 @@ struct Inner {
 }
 
 #[derive(Debug, Default)]
-struct Board {
+struct Statuses {
     entries: BTreeMap<String, RunnableStatus>,
     settled: BTreeSet<String>,
     /// Owners of the entries: the last handle of each name.
@@ -179,7 +179,7 @@ impl StatusRegistry {
         self.look(|board| condition(&board.settled)).await;
     }
 
-    async fn look(&self, mut condition: impl FnMut(&Board) -> bool) {
+    async fn look(&self, mut condition: impl FnMut(&Statuses) -> bool) {
         let mut changed = self.0.changed.subscribe();
         loop {
             changed.mark_unchanged();
@@ -189,7 +189,7 @@ impl StatusRegistry {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Board> {
+    fn lock(&self) -> MutexGuard<'_, Statuses> {
         self.0.board.lock()
     }
 }
@@ -226,7 +226,7 @@ impl StatusHandle {
     }
 
     /// Returns true if no other handle has taken the name.
-    fn is_own(&self, board: &Board) -> bool {
+    fn is_own(&self, board: &Statuses) -> bool {
         board.owners.get(&self.name) == Some(&self.number)
     }
 

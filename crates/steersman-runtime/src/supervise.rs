@@ -22,11 +22,16 @@ use std::{
 
 use crate::{
     BoxError, BoxRunnable, Leadership, RunContext, RunPolicy, Runnable, RuntimeContext, Stop, StopHandle,
-    Term, run_synced,
+    Term,
+    reconciler::{caused_by, is_fenced},
+    run_synced,
 };
 use futures::{FutureExt, future::select_all, poll};
 use steersman_core::{Clock, MonotonicTime, Mutex, Task, error_chain, panic_message};
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinError,
+};
 
 pub(crate) use self::terms::across_terms;
 
@@ -404,7 +409,7 @@ impl Drop for Ending {
 /// Logs an error after the stop request. An error that only states the stop is logged at debug level.
 fn report_late(name: &str, error: &BoxError) {
     let text = error_chain(&**error);
-    if is_cut_off(&**error) {
+    if is_cut_off(error) {
         tracing::debug!(name, error = text, "runnable stopped");
     } else {
         tracing::warn!(name, error = text, "runnable failed while stopping");
@@ -412,11 +417,8 @@ fn report_late(name: &str, error: &BoxError) {
 }
 
 /// Returns true if a closed or fenced client, or a cancelled task, caused the error.
-fn is_cut_off(error: &(dyn std::error::Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| error.source()).any(|error| {
-        let ended = error.downcast_ref::<tokio::task::JoinError>();
-        error.is::<steersman_cluster::Closed>() || ended.is_some_and(tokio::task::JoinError::is_cancelled)
-    })
+fn is_cut_off(error: &BoxError) -> bool {
+    is_fenced(error) || caused_by::<JoinError>(error).is_some_and(JoinError::is_cancelled)
 }
 
 #[cfg(test)]

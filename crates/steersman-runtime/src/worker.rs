@@ -37,7 +37,6 @@ use steersman_core::{MonotonicTime, Task};
 use steersman_queue::{Depth, Item};
 use tokio::sync::{Notify, watch};
 
-pub(crate) use self::attempt::is_quiet;
 use self::{long_running::Keys, sessions::Sessions, unsynced::UnsyncedKeys};
 use crate::{ControllerError, RequestKey, Term, hot_loop::HotLoops, run::Run};
 
@@ -191,10 +190,7 @@ impl<R: RequestKey> WorkerPool<R> {
         let Some(item) = self.next().await else {
             return false;
         };
-        let plan = &self.run.plan;
-        let remembered = plan.remembers().then(|| item.key().clone());
         self.reconcile_item(item).await;
-        remembered.iter().for_each(|key| plan.settle(key));
         self.notify_if_closing();
         true
     }

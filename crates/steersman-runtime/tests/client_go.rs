@@ -22,7 +22,7 @@ use processes::{Chronicle, DURATION, Program, RENEW, RETRY, be_a_replica};
 use rustix::process::Signal;
 use steersman_testing::{Fixture, Identity, ServerKind};
 
-/// What the copies do; nothing in the test itself.
+/// Work of the child processes; does nothing in the test itself.
 #[test]
 fn replica() {
     be_a_replica();

@@ -41,17 +41,17 @@ use processes::{Program, be, cluster_of, say};
 
 const OBJECTS: usize = 1000;
 
-/// What the copy does; nothing in the test itself.
+/// Work of the child process; does nothing in the test itself.
 #[test]
 fn replica() {
     be(operate);
 }
 
-/// An operator that says when it has seen all objects, and how much it holds when their kind is gone.
+/// An operator that reports when it has seen all objects, and its memory after their kind was removed.
 async fn operate(role: Value) {
     let text = |field: &str| role[field].as_str().unwrap().to_owned();
     let spawner = Spawner::current();
-    // Its tasks are counted with all others, and what nobody holds is kept as long as by default.
+    // Its tasks are counted with all others, and unused informers linger for the default time.
     let cluster = cluster_of(&role).spawner(spawner).build().await.unwrap();
     let manager = Manager::builder().cluster(cluster).build().await.unwrap();
     let resource = Resource::new(&text("group"), "v1", "Widget", "widgets");
@@ -165,7 +165,7 @@ async fn memory_and_tasks_are_the_same_after_any_number_of_installs_of_a_thousan
         let resident: u64 = operator.tells("resident ", cycle).await.parse().unwrap();
         readings.push(resident);
     }
-    // What is allocated once is there after the first fifth.
+    // One-time allocations are made in the first fifth.
     let steady = &readings[readings.len().div_ceil(5)..];
     let (least, most) = (steady.iter().min().unwrap(), steady.iter().max().unwrap());
     let mut sorted = steady.to_vec();

@@ -21,7 +21,7 @@ const CYCLES: usize = 50;
 const OBJECTS: usize = 200;
 const OBJECT_BYTES: usize = 10_000;
 
-/// What may come and go by chance, which is less than half of what the stores of all cycles would be.
+/// Random variation of memory: less than half of the stores of all cycles.
 const SLACK_BYTES: usize = 12 << 20;
 
 // R9, R59, D26
@@ -62,7 +62,7 @@ async fn guarantee_6_fifty_runs_leave_nothing_behind(fixture: Fixture) {
             .wait_for(|all| all.iter().all(|one| !one.is_open()).then_some(()))
             .await;
         proxy.forget_ended();
-        // What was cancelled goes when its thread gets to it.
+        // Cancelled tasks are dropped when their thread polls them.
         let cluster = manager.cluster().unwrap();
         until(|| manager.statuses().all().is_empty() && cluster.cache().informers().is_empty()).await;
         // Connections that wait for the next request are there after the first.
@@ -70,7 +70,7 @@ async fn guarantee_6_fifty_runs_leave_nothing_behind(fixture: Fixture) {
         until(|| tasks() <= most_tasks && proxy.connections() <= most_connections).await;
         resident.push(resident_bytes());
     }
-    // What is allocated once is there after the first few.
+    // One-time allocations are made in the first few cycles.
     let (early, late) = (&resident[2..5], &resident[CYCLES - 5..]);
     let (early, late) = (early.iter().max().unwrap(), late.iter().min().unwrap());
     assert!(*late < early + SLACK_BYTES, "resident bytes: {resident:?}");

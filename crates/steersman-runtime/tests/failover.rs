@@ -24,7 +24,7 @@ use steersman_testing::{
     proxy::{Ended, Exchange, Fault, Matching},
 };
 
-/// What the copies do; nothing in the test itself.
+/// Work of the child processes; does nothing in the test itself.
 #[test]
 fn replica() {
     be_a_replica();
@@ -90,7 +90,7 @@ async fn last_renewal(proxy: &FaultProxy, program: &Program) -> Exchange {
     proxy.wait_for(last).await
 }
 
-/// What the machine may take. How long it really does is for `cargo xtask bench failover` to say.
+/// Limit for a busy machine. `cargo xtask bench failover` measures the real time.
 const SLACK: Duration = Duration::from_secs(2);
 
 // R77, R78
@@ -268,7 +268,7 @@ async fn a_leader_suspended_for_twice_its_lease_writes_nothing_when_it_resumes(f
     signed(&fixture, "c", "two").await;
     let after = of(&proxy.exchanges(), &one).filter(|one| one.is_write()).count();
     assert_eq!(after, before, "neither objects nor the lease");
-    // What it had sent before was done in its time. The other one has signed it since.
+    // Its earlier writes were within its term. The other replica has signed the object since.
     signed(&fixture, "b", "two").await;
     assert_eq!(chronicle.judge().await, ["one", "two"]);
     drop(two);

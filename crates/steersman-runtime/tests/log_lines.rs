@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What controllers say in the log, and how much of it.
+//! Log lines of controllers, and their number.
 //!
 //! The log is that of this process, so tests look at lines of their own controllers only.
 
@@ -25,8 +25,8 @@ use serde_json::{Value, json};
 use steersman_core::{Action, Clock, ObjectKey, TestClock};
 use steersman_endpoints::Exposition;
 use steersman_runtime::{
-    BoxError, Context, Controller, Handlers, LogLevel, Logging, Manager, Request, RunContext, RunPolicy,
-    dynamic, map_fn, map_metadata, projection, reconcile_fn, run_fn, terminal,
+    BoxError, Context, Controller, LogLevel, Logging, Manager, Request, RunContext, RunPolicy, dynamic,
+    map_fn, map_metadata, projection, reconcile_fn, run_fn, terminal,
 };
 use steersman_testing::{
     Fixture,
@@ -148,45 +148,6 @@ async fn a_warm_controller_that_reads_a_kind_it_does_not_declare_is_named_once(f
     running.stop().await.unwrap();
     let warnings = lines(&name).iter().filter(|line| line["level"] == "warn").count();
     assert_eq!(warnings, 1);
-}
-
-// R166
-#[steersman_testing::test]
-async fn a_failure_of_one_of_several_handlers_names_the_handler(fixture: Fixture) {
-    logs();
-    let manager = manager_of(cluster(&fixture).await).await;
-    let name = unique(&fixture, "handlers");
-    let handlers = Handlers::<ConfigMap>::new();
-    let failing = |_: Request, _: Option<Arc<ConfigMap>>, cx: Context| {
-        let is_first = is_first(&cx);
-        async move {
-            match is_first {
-                true => Err::<_, BoxError>("not yet".into()),
-                false => Ok(Action::await_change()),
-            }
-        }
-    };
-    handlers.add("labels", failing).unwrap().forever();
-    handlers
-        .add_to(&manager, Controller::of::<ConfigMap>(&name))
-        .unwrap();
-    manager
-        .client()
-        .unwrap()
-        .create(&config_map(&fixture, "a", "1"))
-        .await
-        .unwrap();
-    let running = run(&manager);
-    let warning = line(&name, |line| line["level"] == "warn").await;
-    assert_eq!(warning["handler"], "labels");
-    assert_eq!(warning["error"], "not yet");
-    assert_eq!(warning["attempt"], 1);
-    assert!(warning["next_try"].is_string() && warning["reconcile_id"].is_string());
-    running.stop().await.unwrap();
-    assert_eq!(
-        lines(&name).iter().filter(|line| line["level"] == "warn").count(),
-        1
-    );
 }
 
 // D33
@@ -583,7 +544,7 @@ async fn the_log_level_follows_a_config_map(fixture: Fixture) {
     };
     client.create(&map("debug")).await.unwrap();
     until(|| handle.filter() == "debug").await;
-    // What makes no sense changes nothing.
+    // An invalid value changes nothing.
     client.update(&map("loud=very")).await.unwrap();
     log.when(|entries| {
         entries
@@ -764,7 +725,7 @@ async fn a_cache_that_is_stuck_is_named(fixture: Fixture) {
     let limit = clock.now() + Duration::from_secs(20);
     let running = run(&manager);
     stall.hit().await;
-    // Not before somebody waits for it.
+    // Not before a task waits for it.
     while clock.now() < limit {
         match clock.next_deadline() {
             Some(deadline) if deadline <= limit => clock.advance_to(deadline),

@@ -193,7 +193,7 @@ async fn a_standby_names_the_leader_and_a_lost_leader_is_not_ready_again(fixture
     assert_eq!(visible(&first), said(&[("info", "runnable ready")]));
 }
 
-/// Leader work that goes on when its term has ended.
+/// Leader work that continues after its term has ended.
 async fn goes_on_without_a_term(cx: RunContext) -> Result<(), BoxError> {
     cx.ready();
     let _term = cx.leadership().term().await;

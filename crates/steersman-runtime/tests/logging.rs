@@ -64,7 +64,7 @@ fn guarantee_1_a_json_line_is_flat_and_has_the_names_that_people_expect() {
         "web": "front", "attempt": 3, "fast": true, "ratio": 0.5, "error": "gone",
     });
     assert_eq!(written.last(), expected);
-    // The words that matter come first, for those who read the raw line.
+    // The important fields are first, for readers of the raw line.
     let text = written.text();
     let start = text
         .find("\",\"level\":\"info\",\"logger\":\"webs\",\"msg\":\"reconciled 1\",\"web\":")
@@ -212,7 +212,7 @@ fn panics_and_recovers() {
     assert!(panicked.is_err());
 }
 
-/// Whether this is what the standard library writes about a panic.
+/// Returns true for the panic message of the standard library.
 fn is_plain_panic(text: &str) -> bool {
     text.contains("panicked at ") && text.contains("out of order") && !text.contains('{')
 }

@@ -22,7 +22,7 @@ use tokio::{
 /// Set in the copy that gets signals, and says what it does with them.
 const ROLE: &str = "STEERSMAN_TEST_SIGNALS";
 
-/// What a copy says begins with this, to tell it from what the test harness says.
+/// Prefix of the output of a child process, to distinguish it from the output of the test harness.
 const SAYS: &str = "copy: ";
 
 #[expect(clippy::print_stdout, reason = "the test reads it")]
@@ -75,7 +75,7 @@ impl Drop for Copy {
     }
 }
 
-/// What the copies do; nothing in the test itself.
+/// Work of the child processes; does nothing in the test itself.
 #[tokio::test]
 async fn copy() {
     let Ok(role) = env::var(ROLE) else { return };
@@ -90,7 +90,7 @@ async fn copy() {
         return std::future::pending().await;
     }
     if role == "early" {
-        // Nobody waits for it yet.
+        // No task waits for it yet.
         kill_process(getpid(), Signal::TERM).unwrap();
     }
     say("ready");
@@ -98,7 +98,7 @@ async fn copy() {
     assert_eq!(signals.stop().await, signal);
     say(signal);
     match role.as_str() {
-        // Not even the runtime goes on.
+        // Not even the runtime continues.
         "hanging" => loop {
             thread::sleep(Duration::from_secs(3600));
         },

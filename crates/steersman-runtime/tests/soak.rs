@@ -8,7 +8,7 @@
 //! 3. Every deleted object was cleaned up, and its finalizer was released exactly once, by the history of the server.
 //! 4. No cached read said that an object is absent which the replica had seen and which was never deleted.
 //! 5. In steady state nothing is written.
-//! 6. Replicas that ended, also those that were killed, leave no connection open. Threads, file descriptors and memory do not grow
+//! 6. Replicas that ended, also killed ones, leave no connection open. Threads, file descriptors and memory do not grow
 //!    from seed to seed.
 //!
 //! One short seed runs with all tests. `cargo xtask soak --seeds N --seed S` runs more of them, one after another. A seed fixes what

@@ -8,7 +8,7 @@ const SERVERS: [(&str, &str); 2] = [("on_embedded", "Embedded"), ("on_real", "Re
 
 /// Turns `async fn name(fixture: Fixture)` into one test for each API server: `name::on_real` and its siblings.
 ///
-/// The function stays as it is. Beside it comes a module of the same name (functions and modules do not share a
+/// The function stays as it is. The macro adds a module of the same name (functions and modules do not share a
 /// namespace), so that the report of the test run names the server.
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, item: TokenStream) -> TokenStream {

@@ -60,3 +60,8 @@ pub use skip::{REQUIRE_REAL_VARIABLE, skip_without_tool};
 pub use steersman_testing_macros::rustc_dependencies;
 pub use steersman_testing_macros::test;
 pub use user::{Grant, User};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -52,7 +52,7 @@ enum Said {
     Error(u64),
     /// The end, in good order. Nothing is left of a line.
     End,
-    /// The end of the connection, and how many bytes of an unfinished line came before it.
+    /// The end of the connection, and the number of bytes of an unfinished line before it.
     Broken(usize),
 }
 

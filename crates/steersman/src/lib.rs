@@ -76,7 +76,12 @@ pub use steersman_runtime as runtime;
 /// `main` prints that.
 pub use steersman_runtime::MainError as Error;
 
-/// Compiles the examples of the README.
+/// Compiles the examples of the README of the repository.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// Compiles the examples of the README of this crate.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct CrateReadme;

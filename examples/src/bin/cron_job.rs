@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the operator of [`steersman_examples::cron_job`] on the cluster of `KUBECONFIG`, or the one that it runs in.
 
+use steersman::runtime::{Election, Logging, MainError, Manager};
 use steersman_examples::cron_job;
-use steersman_runtime::{Election, Logging, MainError, Manager};
 
 #[tokio::main]
 async fn main() -> Result<(), MainError> {

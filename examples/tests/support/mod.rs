@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests of examples share: managers that run, and a look at the server.
+//! Shared by the tests of the examples: running managers, and reads from the server.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::time::Duration;
 
-use steersman_cache::{InformerOptions, Scope};
-use steersman_cluster::{Cluster, ClusterBuilder};
-use steersman_core::{Spawner, Task};
-use steersman_runtime::{Manager, RunError};
+use steersman::cache::{InformerOptions, Scope};
+use steersman::cluster::{Cluster, ClusterBuilder};
+use steersman::core::{Spawner, Task};
+use steersman::runtime::{Manager, RunError};
 use steersman_testing::{Endpoint, Identity};
 use tokio::{sync::oneshot, time};
 
@@ -51,7 +51,7 @@ impl Running {
     }
 }
 
-/// Asks the server again and again, because nothing tells of what others see.
+/// Polls the server, because no event reports the state that others see.
 pub async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
     while !holds().await {
         time::sleep(Duration::from_millis(5)).await;

@@ -3,27 +3,18 @@
 
 #![allow(clippy::print_stderr, reason = "stderr is for people")]
 
-use std::{collections::BTreeMap, error::Error, sync::Arc};
+use std::{error::Error, sync::Arc};
 
 use bench_protocol::{
     participant::{self, Start, Told},
     rounds::Rounds,
+    sites,
 };
-use k8s_openapi::{
-    ByteString,
-    api::{
-        apps::v1::{Deployment, DeploymentSpec},
-        core::v1::{
-            ConfigMap, ConfigMapVolumeSource, Container, ContainerPort, PodSpec, PodTemplateSpec, Secret,
-            Service, ServiceAccount, ServicePort, ServiceSpec, Volume, VolumeMount,
-        },
-    },
-    apimachinery::pkg::{
-        apis::meta::v1::{LabelSelector, ObjectMeta},
-        util::intstr::IntOrString,
-    },
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Secret, Service, ServiceAccount},
 };
-use kube::CustomResource;
+use kube::{CustomResource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use steersman::{
@@ -72,11 +63,20 @@ impl KindReconciler for Sites {
     type Finalizer = NoCleanup;
 
     async fn reconcile(&self, site: &Site, work: &mut Work<Self>) -> Result<Action, BoxError> {
-        work.child(Cond::PagePublished, page(site)).await;
-        work.child(Cond::TokenPublished, token(site)).await;
-        work.child(Cond::AccountCreated, account(site)).await;
-        work.child(Cond::ServiceCreated, service(site)).await;
-        let deployment = work.child(Cond::Available, deployment(site)).await;
+        let (spec, metadata) = (&site.spec, sites::metadata(&site.name_any()));
+        work.child(
+            Cond::PagePublished,
+            sites::config_map(&spec.page, metadata.clone()),
+        )
+        .await;
+        work.child(Cond::TokenPublished, sites::secret(metadata.clone()))
+            .await;
+        work.child(Cond::AccountCreated, sites::service_account(metadata.clone()))
+            .await;
+        work.child(Cond::ServiceCreated, sites::service(metadata.clone()))
+            .await;
+        let deployment = sites::deployment(&spec.image, spec.replicas, metadata);
+        let deployment = work.child(Cond::Available, deployment).await;
         let ready = deployment.and_then(|it| it.status.as_ref()?.ready_replicas);
         work.status_mut().ready_replicas = ready.unwrap_or(0);
         let round = site
@@ -111,119 +111,5 @@ async fn main() -> Result<(), Box<dyn Error>> {
             // The thread that waits for the driver would delay a return.
             std::process::exit(1);
         }
-    }
-}
-
-fn labels(site: &Site) -> BTreeMap<String, String> {
-    let name = site.metadata.name.as_deref().unwrap_or_default();
-    [
-        ("app.kubernetes.io/name", "site"),
-        ("app.kubernetes.io/instance", name),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-    .into()
-}
-
-fn metadata(site: &Site) -> ObjectMeta {
-    ObjectMeta {
-        name: site.metadata.name.clone(),
-        labels: Some(labels(site)),
-        ..ObjectMeta::default()
-    }
-}
-
-fn page(site: &Site) -> ConfigMap {
-    ConfigMap {
-        metadata: metadata(site),
-        data: Some([("index.html".to_owned(), site.spec.page.clone())].into()),
-        ..ConfigMap::default()
-    }
-}
-
-fn token(site: &Site) -> Secret {
-    let name = site.metadata.name.clone().unwrap_or_default();
-    Secret {
-        metadata: metadata(site),
-        data: Some([("site".to_owned(), ByteString(name.into_bytes()))].into()),
-        ..Secret::default()
-    }
-}
-
-fn account(site: &Site) -> ServiceAccount {
-    ServiceAccount {
-        metadata: metadata(site),
-        ..ServiceAccount::default()
-    }
-}
-
-fn service(site: &Site) -> Service {
-    let port = ServicePort {
-        name: Some("http".to_owned()),
-        port: 80,
-        target_port: Some(IntOrString::Int(8080)),
-        ..ServicePort::default()
-    };
-    Service {
-        metadata: metadata(site),
-        spec: Some(ServiceSpec {
-            selector: Some(labels(site)),
-            ports: Some(vec![port]),
-            ..ServiceSpec::default()
-        }),
-        ..Service::default()
-    }
-}
-
-fn deployment(site: &Site) -> Deployment {
-    let name = site.metadata.name.clone().unwrap_or_default();
-    let port = ContainerPort {
-        name: Some("http".to_owned()),
-        container_port: 8080,
-        ..ContainerPort::default()
-    };
-    let mount = VolumeMount {
-        name: "page".to_owned(),
-        mount_path: "/srv".to_owned(),
-        ..VolumeMount::default()
-    };
-    let container = Container {
-        name: "web".to_owned(),
-        image: Some(site.spec.image.clone()),
-        ports: Some(vec![port]),
-        volume_mounts: Some(vec![mount]),
-        ..Container::default()
-    };
-    let volume = Volume {
-        name: "page".to_owned(),
-        config_map: Some(ConfigMapVolumeSource {
-            name: name.clone(),
-            ..ConfigMapVolumeSource::default()
-        }),
-        ..Volume::default()
-    };
-    let pod = PodSpec {
-        service_account_name: Some(name),
-        containers: vec![container],
-        volumes: Some(vec![volume]),
-        ..PodSpec::default()
-    };
-    Deployment {
-        metadata: metadata(site),
-        spec: DeploymentSpec {
-            replicas: Some(site.spec.replicas),
-            selector: LabelSelector {
-                match_labels: Some(labels(site)),
-                ..LabelSelector::default()
-            },
-            template: PodTemplateSpec {
-                metadata: Some(ObjectMeta {
-                    labels: Some(labels(site)),
-                    ..ObjectMeta::default()
-                }),
-                spec: Some(pod),
-            },
-            ..DeploymentSpec::default()
-        },
-        ..Deployment::default()
     }
 }

@@ -10,7 +10,7 @@ use loom::thread;
 use steersman_core::TestClock;
 
 use super::{
-    Event, Handler, Registration,
+    Event, EventHandler, Registration,
     dispatch::{Dispatch, Part},
     registration::Registered,
 };
@@ -45,7 +45,7 @@ fn begin_with(namespace: &str) -> (Arc<Dispatch>, Part, Store) {
     (dispatch, part, store)
 }
 
-fn register(dispatch: &Dispatch, handler: impl Handler) -> Registration {
+fn register(dispatch: &Dispatch, handler: impl EventHandler) -> Registration {
     let figures = dispatch.figures().of_handler("test");
     let registered = Arc::new(Registered::new("test", Box::new(handler), figures));
     dispatch.register(&registered);

@@ -14,7 +14,7 @@ use super::{Event, dispatch::Dispatch, stats::HandlerFigures};
 use crate::jitter::scaled;
 
 /// Receives the events of an informer. Must be quick. Closures implement it.
-pub trait Handler: Send + Sync + 'static {
+pub trait EventHandler: Send + Sync + 'static {
     /// Called once for each event, in order, on the informer's task.
     fn on(&self, event: &Event);
 
@@ -22,7 +22,7 @@ pub trait Handler: Send + Sync + 'static {
     fn ended(&self) {}
 }
 
-impl<F: Fn(&Event) + Send + Sync + 'static> Handler for F {
+impl<F: Fn(&Event) + Send + Sync + 'static> EventHandler for F {
     fn on(&self, event: &Event) {
         self(event);
     }
@@ -39,7 +39,7 @@ pub struct Registration {
 
 pub(super) struct Registered {
     name: String,
-    handler: Box<dyn Handler>,
+    handler: Box<dyn EventHandler>,
     figures: Arc<HandlerFigures>,
     synced: watch::Sender<bool>,
 }
@@ -74,7 +74,7 @@ impl Registration {
 }
 
 impl Registered {
-    pub(super) fn new(name: &str, handler: Box<dyn Handler>, figures: Arc<HandlerFigures>) -> Self {
+    pub(super) fn new(name: &str, handler: Box<dyn EventHandler>, figures: Arc<HandlerFigures>) -> Self {
         Self {
             name: name.to_owned(),
             handler,

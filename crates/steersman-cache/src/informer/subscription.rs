@@ -12,7 +12,7 @@ use std::{
 use steersman_core::{Mutex, ObjectKey};
 use tokio::sync::Notify;
 
-use super::{Event, Handler, Registration};
+use super::{Event, EventHandler, Registration};
 
 /// A stream of events that a reader consumes at its own speed.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ struct Newest {
     present: Option<Event>,
 }
 
-pub(super) fn subscription(lag: usize) -> (impl Handler, Arc<Queue>) {
+pub(super) fn subscription(lag: usize) -> (impl EventHandler, Arc<Queue>) {
     let queue = Arc::new(Queue {
         lag: lag.max(1),
         pending: Mutex::default(),
@@ -109,7 +109,7 @@ impl Subscription {
 /// The side of a subscription that the informer calls.
 struct Subscriber(Arc<Queue>);
 
-impl Handler for Subscriber {
+impl EventHandler for Subscriber {
     fn on(&self, event: &Event) {
         self.0.push(event.clone());
     }

@@ -36,7 +36,7 @@ pub(crate) struct Layer {
 struct Entries {
     by_key: BTreeMap<ObjectKey, Entry>,
     /// Number of progress reports of the store since the last check of all entries.
-    told: usize,
+    reports: usize,
     /// See [`Layer::take_lost`].
     lost: Vec<Arc<Object>>,
 }
@@ -194,8 +194,8 @@ impl Layer {
     /// except with incomparable revisions. So they are removed only from time to time.
     pub(crate) fn reached(&self, state: &State, revision: &str) {
         let mut entries = self.entries.lock();
-        entries.told += 1;
-        if entries.told >= entries.by_key.len() || !is_number(revision) {
+        entries.reports += 1;
+        if entries.reports >= entries.by_key.len() || !is_number(revision) {
             self.sweep(&mut entries, state);
         }
     }
@@ -215,7 +215,11 @@ impl Layer {
     }
 
     fn sweep(&self, entries: &mut Entries, state: &State) {
-        let Entries { by_key, told, lost } = entries;
+        let Entries {
+            by_key,
+            reports,
+            lost,
+        } = entries;
         by_key.retain(|key, entry| {
             let has_ended = self.has_ended(key, entry, state);
             if has_ended {
@@ -224,7 +228,7 @@ impl Layer {
             }
             !has_ended
         });
-        *told = 0;
+        *reports = 0;
         self.count.store(by_key.len(), Relaxed);
     }
 

@@ -242,7 +242,7 @@ fn check_known(floor: &Revision, revision: &Revision) -> Result<(), WatchError> 
 pub(super) fn check(floor: &Revision, revision: &Revision) -> Result<(), WatchError> {
     match revision.compare(floor) {
         Some(std::cmp::Ordering::Less) => Err(WatchError::StaleResponse {
-            told: revision.clone(),
+            sent: revision.clone(),
             seen: floor.clone(),
         }),
         _ => Ok(()),

@@ -328,8 +328,8 @@ async fn guarantee_2_relists_with_a_quorum_read_after_the_server_moved_backwards
         ..refusal(504)
     };
     let went_back = [bookmark(20, true), bookmark(9, false)];
-    let behind = |told: &str| WatchError::StaleResponse {
-        told: Revision::new(told),
+    let behind = |sent: &str| WatchError::StaleResponse {
+        sent: Revision::new(sent),
         seen: Revision::new("20"),
     };
     // A watch shows that the server moved backwards.

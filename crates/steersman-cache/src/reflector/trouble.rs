@@ -46,10 +46,10 @@ pub enum WatchError {
     },
     /// The server sent an older state than requested, or than it sent before. The next list is a quorum read, which is accepted
     /// whatever its revision. That ends this state, also after a restore from a backup.
-    #[error("the server is behind: it sent revision {told} after {seen}")]
+    #[error("the server is behind: it sent revision {sent} after {seen}")]
     StaleResponse {
         /// The revision that it sent.
-        told: Revision,
+        sent: Revision,
         /// The newest revision that it sent before.
         seen: Revision,
     },

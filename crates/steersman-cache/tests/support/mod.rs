@@ -17,7 +17,7 @@ use kube::{
 };
 use serde_json::json;
 use steersman_cache::{
-    Cache, CacheBuilder, Event, Handler, Informer, InformerContext, InformerOptions, ReflectorOptions,
+    Cache, CacheBuilder, Event, EventHandler, Informer, InformerContext, InformerOptions, ReflectorOptions,
     Resource, Scope,
 };
 use steersman_core::{Clock, MonotonicTime, Random, Spawner, TestClock, TokioClock};
@@ -108,7 +108,7 @@ pub fn value(map: &ConfigMap) -> &str {
 pub struct Heard(watch::Sender<Vec<Event>>);
 
 impl Heard {
-    pub fn handler(&self) -> impl Handler + use<> {
+    pub fn handler(&self) -> impl EventHandler + use<> {
         let heard = self.0.clone();
         move |event: &Event| heard.send_modify(|all| all.push(event.clone()))
     }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The desired fields of a child, as JSON.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use base64::{Engine, engine::general_purpose::STANDARD};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::{Map, Value, json};
 use steersman_cache::Resource;
 use steersman_core::ObjectKey;
@@ -17,11 +19,36 @@ pub(super) struct Desired {
     pub(super) whole: Value,
     /// The fields that are restored, for applies.
     pub(super) kept: Value,
-    /// Hash of the fields that are restored.
-    pub(super) hash: u64,
+    pub(super) hash: DesiredHash,
     /// Fields that others change after the creation, as JSON pointers.
     pub(super) ignored: Vec<String>,
     pub(super) adopts_orphans: bool,
+}
+
+/// Hashes of the desired fields of a child.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DesiredHash {
+    /// Of the child as user code returned it, with the rules that change its fields.
+    pub(super) encoded: u64,
+    /// Of the fields that are restored, whatever the order in which user code names them.
+    pub(super) fields: u64,
+}
+
+/// Hashes an encoded child, and everything that determines its desired fields besides.
+pub(super) fn hash_encoded(encoded: &[u8], owner: &OwnerReference, ignored: &[String]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (encoded, &owner.uid, ignored).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Returns the key of a child: a namespaced one without a namespace is in that of its parent.
+pub(crate) fn child_key(resource: &Resource, child: &ObjectMeta, parent_namespace: &str) -> ObjectKey {
+    let own = child.namespace.as_deref().filter(|own| !own.is_empty());
+    let namespace = match resource.is_namespaced() {
+        Some(false) => "",
+        _ => own.unwrap_or(parent_namespace),
+    };
+    ObjectKey::new(namespace, child.name.as_deref().unwrap_or_default())
 }
 
 /// Fields of the metadata that only the server sets.
@@ -37,40 +64,34 @@ const SET_BY_SERVER: [&str; 8] = [
 ];
 
 impl Desired {
-    /// Completes the JSON of a child: type, namespace and owner.
+    /// Completes the JSON of a child: type, namespace and owner. `encoded` is its [`hash_encoded`].
     pub(super) fn new(
-        resource: &Resource,
+        id: &ChildId,
+        encoded: u64,
         mut object: Value,
-        (owner, namespace): (&OwnerReference, &str),
+        owner: &OwnerReference,
         ignored: &[String],
         adopts_orphans: bool,
-    ) -> Result<Self, ChildError> {
-        let members = object.as_object_mut();
-        let Some(members) = members else {
-            return Err(ChildError::NoName {
-                kind: resource.kind().to_owned(),
-            });
-        };
-        members.insert("apiVersion".to_owned(), json!(resource.api_version()));
-        members.insert("kind".to_owned(), json!(resource.kind()));
-        members.remove("status");
-        if (resource.group(), resource.kind()) == ("", "Secret") {
-            encode_string_data(members);
+    ) -> Self {
+        if !object.is_object() {
+            object = json!({});
         }
-        let metadata = members.entry("metadata").or_insert_with(|| json!({}));
-        let key = complete_metadata(resource, metadata, owner, namespace)?;
+        if let Value::Object(members) = &mut object {
+            complete(id, members, owner);
+        }
         let mut kept = object.clone();
         for pointer in ignored {
             projection::remove_field(&mut kept, pointer);
         }
-        Ok(Self {
-            id: (resource.clone(), key),
-            hash: projection::hash(&kept),
+        let fields = projection::hash(&kept);
+        Self {
+            id: id.clone(),
+            hash: DesiredHash { encoded, fields },
             whole: object,
             kept,
             ignored: ignored.to_vec(),
             adopts_orphans,
-        })
+        }
     }
 
     pub(super) fn resource(&self) -> &Resource {
@@ -82,48 +103,37 @@ impl Desired {
     }
 }
 
-fn complete_metadata(
-    resource: &Resource,
-    metadata: &mut Value,
-    owner: &OwnerReference,
-    parent_namespace: &str,
-) -> Result<ObjectKey, ChildError> {
-    let no_name = || ChildError::NoName {
-        kind: resource.kind().to_owned(),
+fn complete((resource, key): &ChildId, members: &mut Map<String, Value>, owner: &OwnerReference) {
+    members.insert("apiVersion".to_owned(), json!(resource.api_version()));
+    members.insert("kind".to_owned(), json!(resource.kind()));
+    members.remove("status");
+    if (resource.group(), resource.kind()) == ("", "Secret") {
+        encode_string_data(members);
+    }
+    let Value::Object(metadata) = members.entry("metadata").or_insert_with(|| json!({})) else {
+        return;
     };
-    let metadata = metadata.as_object_mut().ok_or_else(no_name)?;
     for name in SET_BY_SERVER {
         metadata.remove(name);
     }
-    let text = |name: &str| metadata.get(name).and_then(Value::as_str).unwrap_or_default();
-    let name = text("name").to_owned();
-    if name.is_empty() {
-        return Err(no_name());
-    }
-    let own = text("namespace").to_owned();
-    let is_namespaced = resource.is_namespaced().unwrap_or(true);
-    let namespace = match (is_namespaced, own.is_empty()) {
-        (false, _) => String::new(),
-        (true, true) => parent_namespace.to_owned(),
-        (true, false) => own,
-    };
-    let key = ObjectKey::new(&namespace, &name);
-    check_owner(resource, &key, parent_namespace)?;
-    if is_namespaced {
-        metadata.insert("namespace".to_owned(), json!(namespace));
-    } else {
-        metadata.remove("namespace");
+    match key.namespace() {
+        "" => _ = metadata.remove("namespace"),
+        namespace => _ = metadata.insert("namespace".to_owned(), json!(namespace)),
     }
     let owners = metadata.entry("ownerReferences").or_insert_with(|| json!([]));
     if let Value::Array(owners) = owners {
         owners.retain(|known| known.get("uid") != Some(&json!(owner.uid)));
         owners.push(json!(owner));
     }
-    Ok(key)
 }
 
-/// Checks that the garbage collector follows a reference from the child to its parent.
-fn check_owner(resource: &Resource, child: &ObjectKey, parent_namespace: &str) -> Result<(), ChildError> {
+/// Checks that the child has a name, and that the garbage collector follows a reference from it to its parent.
+pub(super) fn check((resource, child): &ChildId, parent_namespace: &str) -> Result<(), ChildError> {
+    if child.name().is_empty() {
+        return Err(ChildError::NoName {
+            kind: resource.kind().to_owned(),
+        });
+    }
     let reason = if child.namespace().is_empty() && resource.is_namespaced() == Some(true) {
         "it is namespaced and has no namespace; name one with `child_in`".to_owned()
     } else if parent_namespace.is_empty() || parent_namespace == child.namespace() {
@@ -175,7 +185,10 @@ mod tests {
     }
 
     fn desired(resource: &Resource, parent_namespace: &str, object: Value) -> Result<Desired, ChildError> {
-        Desired::new(resource, object, (&owner(), parent_namespace), &[], false)
+        let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
+        let id = (resource.clone(), child_key(resource, &metadata, parent_namespace));
+        check(&id, parent_namespace)?;
+        Ok(Desired::new(&id, 0, object, &owner(), &[], false))
     }
 
     // R111

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! State about children that a controller keeps from one reconcile to the next.
+//!
+//! One lock protects the state of all parents. Nothing is parsed under it.
 
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use serde_json::Value;
 use steersman_cache::{Object, Resource};
 use steersman_cluster::ClusterName;
-use steersman_core::ObjectKey;
+use steersman_core::{Mutex, ObjectKey};
 use steersman_runtime::{Handler, KnownKind, Request};
 
+use super::desired::DesiredHash;
 use crate::{Readiness, projection, tracker::Tracker};
 
 /// State about the children of all parents of a controller: what the last apply of each child sent and got. Clones share it.
@@ -20,12 +23,14 @@ use crate::{Readiness, projection, tracker::Tracker};
 /// It is lost with the process. Without it, the next reconcile of a parent applies each child once.
 #[derive(Clone, Default)]
 pub struct ChildMemory {
-    memos: Arc<Mutex<HashMap<Request, HashMap<ChildId, Memo>>>>,
+    memos: Arc<Mutex<Memos>>,
     pub(crate) tracker: Tracker,
 }
 
 /// Identifies a child of a parent.
 pub(crate) type ChildId = (Resource, ObjectKey);
+
+type Memos = HashMap<Request, HashMap<ChildId, Memo>>;
 
 /// State of one child.
 enum Memo {
@@ -36,17 +41,39 @@ enum Memo {
 }
 
 struct Applied {
-    /// Hash of the desired fields.
-    desired: u64,
+    desired: DesiredHash,
     uid: Box<str>,
-    /// The fields that the controller owns, as the JSON of a `fieldsV1` set.
-    fields: Box<str>,
-    /// Hash of the values at these fields, from the answer of the server.
-    live: u64,
+    fields: Arc<OwnedFields>,
     /// The last version in which the values were compared.
     version: Box<str>,
     /// Readiness of the child in that version.
     readiness: Option<Readiness>,
+}
+
+/// Fields that the controller owns, and their values in the answer of the server.
+struct OwnedFields {
+    /// JSON of a `fieldsV1` set.
+    set: Box<str>,
+    /// Hash of the values.
+    hash: u64,
+}
+
+impl Applied {
+    fn is_of(&self, live: &Object) -> bool {
+        *self.version == *live.resource_version()
+    }
+}
+
+impl OwnedFields {
+    fn are_in(&self, live: &Object) -> bool {
+        let (Ok(fields), Ok(object)) = (
+            serde_json::from_str::<Value>(&self.set),
+            serde_json::from_slice::<Value>(live.bytes()),
+        ) else {
+            return false;
+        };
+        projection::hash_fields(&fields, &object) == self.hash
+    }
 }
 
 impl ChildMemory {
@@ -58,7 +85,7 @@ impl ChildMemory {
 
     /// Removes the state about the children of a parent that was deleted.
     pub fn forget(&self, parent: &Request) {
-        self.lock().remove(parent);
+        self.memos.lock().remove(parent);
         self.tracker.replace(parent, HashSet::new());
     }
 
@@ -66,7 +93,7 @@ impl ChildMemory {
     /// [`Builder::on_cluster_removed`](steersman_runtime::Builder::on_cluster_removed) if you use
     /// [`Children`](crate::Children) without [`managed`](crate::managed).
     pub fn forget_cluster(&self, cluster: &ClusterName) {
-        self.lock().retain(|parent, _| parent.cluster() != cluster);
+        self.memos.lock().retain(|parent, _| parent.cluster() != cluster);
         self.tracker.forget_cluster(cluster);
     }
 
@@ -78,31 +105,48 @@ impl ChildMemory {
         self.tracker.handler(Resource::of::<C>())
     }
 
+    /// Returns true if neither the encoded child nor the version of the live one changed since they were last compared.
+    pub(super) fn is_unchanged(
+        &self,
+        parent: &Request,
+        child: &ChildId,
+        encoded: u64,
+        live: &Object,
+    ) -> bool {
+        let mut memos = self.memos.lock();
+        applied_in(&mut memos, parent, child).is_some_and(|applied| {
+            applied.desired.encoded == encoded && applied.is_of(live) && *applied.uid == *live.uid()
+        })
+    }
+
     /// Returns true if neither the desired nor the owned live fields changed since the last apply.
-    pub(super) fn matches(&self, parent: &Request, child: &ChildId, desired: u64, live: &Object) -> bool {
-        let mut memos = self.lock();
-        let memo = memos.get_mut(parent).and_then(|memos| memos.get_mut(child));
-        let Some(Memo::Applied(applied)) = memo else {
+    pub(super) fn matches(
+        &self,
+        parent: &Request,
+        child: &ChildId,
+        desired: DesiredHash,
+        live: &Object,
+    ) -> bool {
+        let is_same =
+            |applied: &Applied| applied.desired.fields == desired.fields && *applied.uid == *live.uid();
+        let found = applied_in(&mut self.memos.lock(), parent, child)
+            .filter(|applied| is_same(applied))
+            .map(|applied| (Arc::clone(&applied.fields), applied.is_of(live)));
+        let Some((fields, is_compared)) = found else {
             return false;
         };
-        if applied.desired != desired || *applied.uid != *live.uid() {
+        if !is_compared && !fields.are_in(live) {
             return false;
         }
-        if *applied.version == *live.resource_version() {
-            return true;
+        let mut memos = self.memos.lock();
+        if let Some(applied) = applied_in(&mut memos, parent, child).filter(|applied| is_same(applied)) {
+            applied.desired = desired;
+            if !is_compared {
+                applied.version = live.resource_version().into();
+                applied.readiness = None;
+            }
         }
-        let (Ok(fields), Ok(object)) = (
-            serde_json::from_str::<Value>(&applied.fields),
-            serde_json::from_slice::<Value>(live.bytes()),
-        ) else {
-            return false;
-        };
-        let is_same = projection::hash_fields(&fields, &object) == applied.live;
-        if is_same {
-            applied.version = live.resource_version().into();
-            applied.readiness = None;
-        }
-        is_same
+        true
     }
 
     /// Records the answer of the server to an apply. `live` is the object as later reads see it.
@@ -110,7 +154,7 @@ impl ChildMemory {
         &self,
         parent: &Request,
         child: ChildId,
-        desired: u64,
+        desired: DesiredHash,
         fields: &Value,
         live: &Object,
     ) {
@@ -120,12 +164,14 @@ impl ChildMemory {
         let applied = Applied {
             desired,
             uid: live.uid().into(),
-            live: projection::hash_fields(fields, &object),
-            fields: fields.to_string().into(),
+            fields: Arc::new(OwnedFields {
+                hash: projection::hash_fields(fields, &object),
+                set: fields.to_string().into(),
+            }),
             version: live.resource_version().into(),
             readiness: None,
         };
-        let mut memos = self.lock();
+        let mut memos = self.memos.lock();
         memos
             .entry(parent.clone())
             .or_default()
@@ -138,12 +184,13 @@ impl ChildMemory {
             uid: live.uid().into(),
             version: live.resource_version().into(),
         };
-        self.lock().entry(parent.clone()).or_default().insert(child, memo);
+        let mut memos = self.memos.lock();
+        memos.entry(parent.clone()).or_default().insert(child, memo);
     }
 
     /// Returns true if a live read confirmed this version of a foreign object.
     pub(super) fn is_confirmed_foreign(&self, parent: &Request, child: &ChildId, found: &Object) -> bool {
-        let memos = self.lock();
+        let memos = self.memos.lock();
         match memos.get(parent).and_then(|memos| memos.get(child)) {
             Some(Memo::Foreign { uid, version }) => {
                 **uid == *found.uid() && **version == *found.resource_version()
@@ -160,19 +207,23 @@ impl ChildMemory {
         live: &Object,
         compute: impl FnOnce() -> Readiness,
     ) -> Readiness {
-        let mut memos = self.lock();
-        let memo = memos.get_mut(parent).and_then(|memos| memos.get_mut(child));
-        match memo {
-            Some(Memo::Applied(applied)) if *applied.version == *live.resource_version() => {
-                applied.readiness.get_or_insert_with(compute).clone()
-            }
-            _ => compute(),
+        let known = applied_in(&mut self.memos.lock(), parent, child)
+            .filter(|applied| applied.is_of(live))
+            .and_then(|applied| applied.readiness.clone());
+        if let Some(known) = known {
+            return known;
         }
+        let readiness = compute();
+        let mut memos = self.memos.lock();
+        if let Some(applied) = applied_in(&mut memos, parent, child).filter(|applied| applied.is_of(live)) {
+            applied.readiness = Some(readiness.clone());
+        }
+        readiness
     }
 
     /// Removes the state of children that the last reconcile of the parent did not name.
     pub(crate) fn retain(&self, parent: &Request, named: &HashSet<ChildId>) {
-        let mut memos = self.lock();
+        let mut memos = self.memos.lock();
         if let Some(children) = memos.get_mut(parent) {
             children.retain(|child, _| named.contains(child));
             if children.is_empty() {
@@ -180,16 +231,20 @@ impl ChildMemory {
             }
         }
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Request, HashMap<ChildId, Memo>>> {
-        self.memos.lock().unwrap_or_else(PoisonError::into_inner)
+/// Returns the last apply of a child.
+fn applied_in<'m>(memos: &'m mut Memos, parent: &Request, child: &ChildId) -> Option<&'m mut Applied> {
+    match memos.get_mut(parent)?.get_mut(child)? {
+        Memo::Applied(applied) => Some(applied),
+        Memo::Foreign { .. } => None,
     }
 }
 
 impl fmt::Debug for ChildMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChildMemory")
-            .field("parents", &self.lock().len())
+            .field("parents", &self.memos.lock().len())
             .finish_non_exhaustive()
     }
 }

@@ -104,16 +104,17 @@ impl<S: ConditionSet> ConditionList for Conditions<S> {
     type Set = S;
 }
 
-/// A set without conditions and without a summary.
+/// A set without conditions and without a summary. In place of a condition it means that nothing is reported, as in
+/// `work.child(NoConditions, config_map)`.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub enum NoConditions {}
+#[expect(clippy::exhaustive_structs, reason = "it is a value without content")]
+pub struct NoConditions;
 
 impl ConditionSet for NoConditions {
     const SUMMARY: &'static str = "";
     const ALL: &'static [Self] = &[];
 
     fn name(self) -> &'static str {
-        match self {}
+        ""
     }
 }

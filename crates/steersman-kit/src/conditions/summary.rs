@@ -23,10 +23,18 @@ impl<S: ConditionSet> Conditions<S> {
         self.initialise(at);
         self.expire(at);
         if !S::SUMMARY.is_empty() {
-            let summary = self.summary_of_declared();
+            let stalled = self.stalled.take().filter(|_| S::KSTATUS);
+            let mut summary = self.summary_of_declared();
+            if let Some(stalled) = stalled
+                .clone()
+                .filter(|_| summary.status == ConditionStatus::True)
+            {
+                summary.status = ConditionStatus::False;
+                (summary.reason, summary.message) = stalled;
+            }
             self.set_named(S::SUMMARY, summary.status, &summary.reason, &summary.message, at);
             if S::KSTATUS {
-                self.set_kstatus(&summary, at);
+                self.set_kstatus(&summary, stalled.as_ref(), at);
             }
         }
         self.sort();
@@ -36,6 +44,13 @@ impl<S: ConditionSet> Conditions<S> {
     /// next [`summarise`](Self::summarise), and has an effect only with [`ConditionSet::KSTATUS`].
     pub fn set_stalled(&mut self, reason: &str, message: &str) {
         self.stalled = Some((reason.to_owned(), message.to_owned()));
+    }
+
+    /// As [`set_stalled`](Self::set_stalled), unless user code did that.
+    pub(crate) fn set_stalled_if_not(&mut self, reason: &str, message: &str) {
+        if self.stalled.is_none() {
+            self.set_stalled(reason, message);
+        }
     }
 
     /// Resets conditions that were set for an earlier generation.
@@ -78,9 +93,8 @@ impl<S: ConditionSet> Conditions<S> {
         summary
     }
 
-    fn set_kstatus(&mut self, summary: &Summary, at: ObservedAt) {
-        let stalled = self.stalled.take();
-        let (present, reason, message) = match (&stalled, summary.status) {
+    fn set_kstatus(&mut self, summary: &Summary, stalled: Option<&(String, String)>, at: ObservedAt) {
+        let (present, reason, message) = match (stalled, summary.status) {
             (Some((reason, message)), _) => (Some(STALLED), &**reason, &**message),
             (None, ConditionStatus::True) => (None, "", ""),
             (None, _) => (Some(RECONCILING), &*summary.reason, &*summary.message),

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Failures and cleanups of parents, from one reconcile to the next.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use steersman_cluster::{ClusterName, EventType, ObjectExt};
-use steersman_core::error_chain;
+use steersman_core::{Mutex, error_chain};
 use steersman_runtime::{BoxError, Context, KnownKind, Request, terminal};
 
 /// Failed attempts and done cleanups of parents. Clones share them.
@@ -32,11 +29,13 @@ impl Attempts {
     }
 
     pub(super) fn forget(&self, parent: &Request) {
-        self.lock().remove(parent);
+        self.parents.lock().remove(parent);
     }
 
     pub(super) fn forget_cluster(&self, cluster: &ClusterName) {
-        self.lock().retain(|parent, _| parent.cluster() != cluster);
+        self.parents
+            .lock()
+            .retain(|parent, _| parent.cluster() != cluster);
     }
 
     /// Returns true if a failure of the next attempt is not retried.
@@ -44,7 +43,7 @@ impl Attempts {
         let Some(limit) = self.limit else {
             return false;
         };
-        let parents = self.lock();
+        let parents = self.parents.lock();
         let found = parents.get(&request_of(object, cx));
         let same =
             found.filter(|parent| parent.is_of(object) && parent.generation == object.meta().generation);
@@ -64,12 +63,12 @@ impl Attempts {
         let parent = request_of(object, cx);
         let error = match result {
             Ok(value) => {
-                self.lock().remove(&parent);
+                self.parents.lock().remove(&parent);
                 return Ok(value);
             }
             Err(error) => error,
         };
-        let mut parents = self.lock();
+        let mut parents = self.parents.lock();
         let found = parents.entry(parent).or_default();
         if !found.is_of(object) || found.generation != object.meta().generation {
             *found = Parent::of(object);
@@ -90,7 +89,7 @@ impl Attempts {
 
     /// Returns true if the cleanup of this object is done.
     pub(super) fn is_cleaned(&self, object: &impl KnownKind, cx: &Context) -> bool {
-        let parents = self.lock();
+        let parents = self.parents.lock();
         let found = parents.get(&request_of(object, cx));
         found.is_some_and(|parent| parent.is_cleaned && parent.is_of(object))
     }
@@ -101,11 +100,7 @@ impl Attempts {
             is_cleaned: true,
             ..Parent::of(object)
         };
-        self.lock().insert(request_of(object, cx), cleaned);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Request, Parent>> {
-        self.parents.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parents.lock().insert(request_of(object, cx), cleaned);
     }
 }
 

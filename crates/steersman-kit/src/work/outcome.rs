@@ -7,7 +7,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use steersman_cache::Object;
 use steersman_cluster::ObjectExt;
-use steersman_core::{ObjectKey, error_chain};
+use steersman_core::error_chain;
+use steersman_runtime::{BoxError, is_terminal};
 
 use super::Work;
 use crate::{
@@ -25,13 +26,13 @@ pub(super) enum Severity {
     Bad,
 }
 
-/// A child that failed, and how many others.
+/// Several children or handlers failed, of which this is one.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot reconcile {count} of the children; the first error follows")]
-pub(crate) struct ChildrenFailed {
+#[error("{count} children or handlers failed; one of them")]
+struct SeveralFailed {
     count: usize,
     #[source]
-    first: ChildError,
+    one: BoxError,
 }
 
 impl<R: KindReconciler> Work<R> {
@@ -50,7 +51,7 @@ impl<R: KindReconciler> Work<R> {
             Err(error) => {
                 let message = format!("{}: {}", described(&id.0, &id.1), error_chain(&error));
                 self.note(condition, Severity::Bad, "Failed", &message);
-                self.failures.push(error);
+                self.add_failure(error.into());
                 None
             }
         }
@@ -73,21 +74,9 @@ impl<R: KindReconciler> Work<R> {
             Err(ChildError::Scope(_)) if call.is_optional => return Ok((Settled::NotInstalled, None)),
             resource => resource?,
         };
-        let parent = self.children.parent().key();
-        // The key under which the state of the child is kept.
-        match resource.is_namespaced() {
-            Some(true) if id.1.namespace().is_empty() => {
-                id.1 = ObjectKey::new(parent.namespace(), id.1.name())
-            }
-            Some(false) => id.1 = ObjectKey::new("", id.1.name()),
-            _ => {}
-        }
-        id.0 = resource;
+        *id = self.children.id_of(&resource, call.child.meta());
         self.named.insert(id.clone());
-        let settled = self
-            .children
-            .reconcile_as(&id.0, &call.child, &call.rules)
-            .await?;
+        let settled = self.children.reconcile_as(id, &call.child, &call.rules).await?;
         match &settled {
             Settled::Live(object) => {
                 let live = object.decoded::<C>()?;
@@ -109,7 +98,7 @@ impl<R: KindReconciler> Work<R> {
         live: Option<&C>,
         call: &CallParts<R, C>,
     ) {
-        let name = described(&id.0, &id.1);
+        let name = || described(&id.0, &id.1);
         match settled {
             Settled::Live(object) => {
                 let found = match (&call.ready_if, live) {
@@ -120,24 +109,21 @@ impl<R: KindReconciler> Work<R> {
                 match found {
                     Readiness::Ready => self.note(condition, Severity::Good, "", ""),
                     Readiness::InProgress { reason, message } => {
-                        self.note(
-                            condition,
-                            Severity::Unknown,
-                            &reason,
-                            &format!("{name}: {message}"),
-                        );
+                        let message = format!("{}: {message}", name());
+                        self.note(condition, Severity::Unknown, &reason, &message);
                     }
                     Readiness::Failed { reason, message } => {
-                        self.note(condition, Severity::Bad, &reason, &format!("{name}: {message}"));
+                        let message = format!("{}: {message}", name());
+                        self.note(condition, Severity::Bad, &reason, &message);
                     }
-                    Readiness::Terminating => self.note_terminating(condition, &name),
+                    Readiness::Terminating => self.note_terminating(condition, &name()),
                 }
             }
             Settled::Foreign => {
-                let message = format!("{name} exists and does not belong to this object");
+                let message = format!("{} exists and does not belong to this object", name());
                 self.note(condition, Severity::Bad, "NotOwned", &message);
             }
-            Settled::Terminating => self.note_terminating(condition, &name),
+            Settled::Terminating => self.note_terminating(condition, &name()),
             Settled::NotInstalled => {
                 let severity = match call.is_optional {
                     true => Severity::Unknown,
@@ -179,21 +165,74 @@ impl<R: KindReconciler> Work<R> {
         self.set(condition, status, reason, message);
     }
 
-    /// Ends the work: forgets children that were not named, and completes the conditions. Returns the status to be written and
-    /// the failures of children.
-    pub(crate) fn finish(mut self) -> (R::Status, Result<(), ChildrenFailed>) {
+    /// Adds an error of a child or handler, with which the reconcile fails at its end.
+    pub(crate) fn add_failure(&mut self, error: BoxError) {
+        self.failures.push(error);
+    }
+
+    /// Begins to note whether a condition is set.
+    pub(crate) fn forget_set(&mut self, name: &str) {
+        self.set.remove(name);
+    }
+
+    /// Sets the condition of a handler that succeeded, unless it did that itself.
+    pub(crate) fn succeeded(&mut self, condition: ConditionOf<R>) {
+        if !self.set.contains(condition.name()) {
+            self.note(condition, Severity::Good, "", "");
+        }
+    }
+
+    /// Sets the condition of a handler that failed, unless it set a reason itself.
+    pub(crate) fn failed(&mut self, condition: ConditionOf<R>, reason: &str, message: &str) {
+        let bad = match condition.negative() {
+            true => ConditionStatus::True,
+            false => ConditionStatus::False,
+        };
+        let is_set = self.set.contains(condition.name());
+        if !is_set || self.conditions().status(condition) != bad {
+            self.concluded.remove(condition.name());
+            self.note(condition, Severity::Bad, reason, message);
+        }
+    }
+
+    /// Ends the work: forgets children that were not named, and completes the conditions. Returns the status to be written, and
+    /// the result of the whole reconcile from that of user code.
+    pub(crate) fn finish<T>(mut self, result: Result<T, BoxError>) -> (R::Status, Result<T, BoxError>) {
         let parent = self.children.parent();
         self.memory.retain(parent, &self.named);
         self.memory
             .tracker
             .replace(parent, std::mem::take(&mut self.tracked));
+        let result = match (result, self.failure()) {
+            (Ok(_), Some(failure)) => Err(failure),
+            // One error that can be retried is enough for a retry.
+            (Err(error), Some(failure)) if is_terminal(&error) && !is_terminal(&failure) => Err(failure),
+            (result, _) => result,
+        };
+        if let Err(error) = &result {
+            let reason = match (is_terminal(error), self.is_last_attempt) {
+                (true, _) => Some("TerminalError"),
+                (false, true) => Some("RetriesExhausted"),
+                (false, false) => None,
+            };
+            if let Some(reason) = reason {
+                let conditions = self.status.conditions_mut();
+                conditions.set_stalled_if_not(reason, &error_chain(&**error));
+            }
+        }
         self.status.set_observed_generation(self.at.generation());
         self.status.conditions_mut().summarise(self.at);
+        (self.status, result)
+    }
+
+    /// Returns the first failure that can be retried, otherwise the first one.
+    fn failure(&mut self) -> Option<BoxError> {
         let count = self.failures.len();
-        let failed = match self.failures.into_iter().next() {
-            Some(first) => Err(ChildrenFailed { count, first }),
-            None => Ok(()),
-        };
-        (self.status, failed)
+        let retried = self.failures.iter().position(|error| !is_terminal(error));
+        let one = self.failures.drain(..).nth(retried.unwrap_or(0))?;
+        Some(match count {
+            1 => one,
+            _ => SeveralFailed { count, one }.into(),
+        })
     }
 }

@@ -51,10 +51,7 @@ async fn guarantee_1_a_missing_child_is_created_with_a_controller_reference(fixt
 // R109, R176, guarantee 2
 #[steersman_testing::test]
 async fn guarantee_2_a_foreign_object_is_not_written_and_the_next_child_is_reconciled(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "1").await;
     // It is controlled by an object of the same kind, with another name.
     let mut foreign = deployment_of(&widget(&fixture, "one", "1"));
     foreign.metadata.namespace = Some(fixture.namespace().to_owned());
@@ -138,10 +135,7 @@ async fn an_orphan_is_foreign_unless_it_may_be_adopted(fixture: Fixture) {
 // R110, guarantee 4
 #[steersman_testing::test]
 async fn guarantee_4_owned_fields_are_restored_and_others_kept(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "1").await;
     let reconciler = managed(configured());
     call(&stand, one.clone(), &reconciler).await;
     let other = client.field_manager("other").force();
@@ -185,10 +179,7 @@ async fn guarantee_4_owned_fields_are_restored_and_others_kept(fixture: Fixture)
 // R110, guarantee 4
 #[steersman_testing::test]
 async fn guarantee_4_a_field_that_is_not_desired_any_more_is_removed(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "1").await;
     let reconciler = managed(scripted(|widget, work| {
         Box::pin(async move {
             let mut map = map_of(widget);
@@ -249,10 +240,7 @@ async fn guarantee_4_a_crash_after_the_create_leaves_no_field_behind(fixture: Fi
 // R108, R103, guarantees 5 and 8
 #[steersman_testing::test]
 async fn guarantee_8_after_a_failover_a_child_is_applied_once(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let (stand, _, one) = with_widget(&fixture, "1").await;
     let reconciler = managed(deployed());
     call(&stand, one.clone(), &reconciler).await;
     assert_eq!(call(&stand, one.clone(), &reconciler).await, [""; 0]);
@@ -269,10 +257,7 @@ async fn guarantee_8_after_a_failover_a_child_is_applied_once(fixture: Fixture) 
 // R175, guarantee 7
 #[steersman_testing::test]
 async fn guarantee_7_a_child_under_deletion_is_not_written_and_is_created_again(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "1").await;
     let reconciler = managed(configured());
     call(&stand, one.clone(), &reconciler).await;
     let first = client.get_required::<ConfigMap>(&one).await.unwrap();
@@ -302,10 +287,7 @@ async fn guarantee_7_a_child_under_deletion_is_not_written_and_is_created_again(
 // R175, R109, guarantee 7
 #[steersman_testing::test]
 async fn guarantee_7_a_child_of_a_former_parent_of_the_name_is_waited_for(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "1").await;
     let reconciler = managed(configured());
     call(&stand, one.clone(), &reconciler).await;
     // Keep the child: no garbage collector runs on these servers.
@@ -343,10 +325,7 @@ async fn guarantee_7_a_child_of_a_former_parent_of_the_name_is_waited_for(fixtur
 // R110
 #[steersman_testing::test]
 async fn an_ignored_field_is_set_once_and_then_left_to_others(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "1").await;
     let reconciler = managed(scripted(|widget, work| {
         Box::pin(async move {
             let mut deployment = deployment_of(widget);
@@ -391,10 +370,7 @@ async fn an_ignored_field_is_set_once_and_then_left_to_others(fixture: Fixture) 
 // R110
 #[steersman_testing::test]
 async fn a_child_with_immutable_fields_is_deleted_and_created_again_by_rule(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "a")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "a").await;
     let with = |recreates: bool| {
         managed(scripted(move |widget, work| {
             Box::pin(async move {
@@ -452,10 +428,7 @@ async fn a_child_with_immutable_fields_is_deleted_and_created_again_by_rule(fixt
 // R112
 #[steersman_testing::test]
 async fn readiness_sets_the_condition_and_the_worst_child_counts(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "1").await;
     let reconciler = managed(scripted(|widget, work| {
         Box::pin(async move {
             let deployment = work.child(Cond::Available, deployment_of(widget)).await;
@@ -501,10 +474,7 @@ async fn readiness_sets_the_condition_and_the_worst_child_counts(fixture: Fixtur
 // R110
 #[steersman_testing::test]
 async fn a_child_that_is_rejected_does_not_stop_the_next_one(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "1").await;
     let reconciler = managed(scripted(|widget, work| {
         Box::pin(async move {
             let invalid: Secret = object(json!({"metadata": {"name": "No Name"}}));
@@ -521,7 +491,7 @@ async fn a_child_that_is_rejected_does_not_stop_the_next_one(fixture: Fixture) {
     }));
     let error = stand.call(one.clone(), &reconciler).await.result.unwrap_err();
     assert!(
-        error_chain(&*error).starts_with("cannot reconcile 2 of the children"),
+        error_chain(&*error).starts_with("2 children or handlers failed"),
         "{}",
         error_chain(&*error)
     );

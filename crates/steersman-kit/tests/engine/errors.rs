@@ -86,10 +86,7 @@ async fn guarantee_5_an_error_reaches_the_status_by_the_hook_and_is_retried(fixt
 // R113
 #[steersman_testing::test]
 async fn a_retry_budget_ends_the_retries_of_a_generation(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "fail")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "fail").await;
     let (attempts, reconciler) = failing();
     let reconciler = reconciler.retry_budget(3);
     let note = async || {

@@ -304,10 +304,7 @@ async fn an_object_that_does_not_decode_any_more_can_be_cleaned_up(fixture: Fixt
 // R101
 #[steersman_testing::test]
 async fn a_removal_that_finds_nothing_is_done(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "go")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "go").await;
     let beside = cluster_builder(&fixture, "beside").build().await.unwrap().live();
     let cleaning = Cleaning {
         reconcile: Arc::new(|_, _| Box::pin(async { Ok(Action::await_change()) })),

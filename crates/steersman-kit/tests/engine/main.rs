@@ -7,6 +7,7 @@ mod children;
 mod errors;
 mod failover;
 mod finalizers;
+mod handlers;
 mod loops;
 mod pipeline;
 mod stages;

@@ -63,10 +63,7 @@ async fn guarantee_1_changes_of_spec_and_metadata_are_never_written(fixture: Fix
 // R103, R106, R176, guarantees 2 and 3
 #[steersman_testing::test]
 async fn guarantee_2_the_status_is_written_once_with_all_conditions_and_then_not_again(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "1").await;
     let reconciler = managed(scripted(|widget, work| {
         Box::pin(async move {
             // Set in the first generation only.
@@ -105,10 +102,7 @@ async fn guarantee_2_the_status_is_written_once_with_all_conditions_and_then_not
 // R104, guarantee 3
 #[steersman_testing::test]
 async fn guarantee_3_a_spec_that_changed_during_the_reconcile_is_reconciled_again(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "1").await;
     let beside = client.clone();
     let reconciler = managed(scripted(move |widget, work| {
         let beside = beside.clone();
@@ -151,10 +145,7 @@ async fn guarantee_3_a_spec_that_changed_during_the_reconcile_is_reconciled_agai
 // R103, R104, guarantee 4
 #[steersman_testing::test]
 async fn a_status_of_a_replaced_object_is_dropped(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "1").await;
     let (beside, next) = (client.clone(), widget(&fixture, "one", "2"));
     let reconciler = managed(scripted(move |_, work| {
         let (beside, next) = (beside.clone(), next.clone());

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Each stage alone, in a plain reconciler.
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{CustomResourceExt, ResourceExt, api::Patch};
 use serde_json::json;
 use steersman_core::Action;
 use steersman_kit::{
-    ChildMemory, ChildRules, ChildState, Children, StatusWrite, apply_status, update_status,
+    ChildMemory, ChildRules, ChildState, Children, KindReconciler, NoCleanup, NoConditions, NoStatus,
+    StatusWrite, Work, apply_status, managed, update_status,
 };
-use steersman_runtime::{BoxError, Context, Controller, Request, kind, reconcile_fn};
+use steersman_runtime::{BoxError, Context, Controller, Request, kind, reconcile_fn, testing::Stand};
 use steersman_testing::{
     Fixture,
     proxy::{Fault, Matching},
@@ -133,4 +134,36 @@ async fn guarantee_5_a_put_of_the_status_is_repeated_after_a_conflict(fixture: F
         update_status(&client, &*found, third).await.unwrap(),
         StatusWrite::Gone
     );
+}
+
+/// A kind without a status, with children.
+struct Maps;
+
+impl KindReconciler for Maps {
+    type Kind = ConfigMap;
+    type Status = NoStatus;
+    type Children = (Secret,);
+    type Finalizer = NoCleanup;
+
+    async fn reconcile(&self, map: &ConfigMap, work: &mut Work<Self>) -> Result<Action, BoxError> {
+        let token = json!({"metadata": {"name": map.name_any()}, "stringData": map.data});
+        let token = work.child(NoConditions, object::<Secret>(token)).await;
+        assert!(token.is_some());
+        Ok(Action::await_change())
+    }
+}
+
+// R111
+#[steersman_testing::test]
+async fn a_kind_without_a_status_has_children(fixture: Fixture) {
+    let stand = Stand::new(fixture.client()).await.unwrap();
+    let (client, one) = (stand.cluster().live(), key(&fixture, "one"));
+    let map = json!({"metadata": {"name": "one", "namespace": fixture.namespace()}, "data": {"a": "b"}});
+    client.create(&object::<ConfigMap>(map)).await.unwrap();
+    let reconciler = managed(Maps);
+    call(&stand, one.clone(), &reconciler).await;
+    let token = client.get_required::<Secret>(&one).await.unwrap();
+    assert!(token.data.as_ref().unwrap().contains_key("a"));
+    assert_eq!(token.owner_references()[0].kind, "ConfigMap");
+    assert_eq!(call(&stand, one, &reconciler).await, Vec::<String>::new());
 }

@@ -189,6 +189,14 @@ pub async fn stand(fixture: &Fixture) -> Stand {
     stand
 }
 
+/// A stand with a widget `one` of this value, a client of its server, and the key of the widget.
+pub async fn with_widget(fixture: &Fixture, value: &str) -> (Stand, Client, ObjectKey) {
+    let stand = stand(fixture).await;
+    let client = stand.cluster().live();
+    client.create(&widget(fixture, "one", value)).await.unwrap();
+    (stand, client, key(fixture, "one"))
+}
+
 /// Calls a reconciler that succeeds, and returns its writes.
 pub async fn call<By: KnownPrimary>(
     stand: &Stand,

@@ -35,10 +35,7 @@ fn noting() -> Scripted {
 // R105
 #[steersman_testing::test]
 async fn defaults_are_seen_by_user_code_and_never_written(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "1").await;
     call(&stand, one.clone(), &managed(noting())).await;
     let note = async || {
         client
@@ -133,10 +130,7 @@ impl KindReconciler for NewWidgets {
 // R107
 #[steersman_testing::test]
 async fn an_object_of_an_older_version_is_converted_and_defaulted_twice(fixture: Fixture) {
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "1").await;
     let reconciler = managed(NewWidgets)
         .defaulted()
         .upgrades::<Widget>()

@@ -198,10 +198,7 @@ async fn a_dynamic_kind_can_be_a_child(fixture: Fixture) {
 #[steersman_testing::test]
 async fn a_dynamic_kind_that_is_not_declared_is_an_error_with_the_remedy(fixture: Fixture) {
     install_gadgets(&fixture).await;
-    let stand = stand(&fixture).await;
-    let client = stand.cluster().live();
-    let one = key(&fixture, "one");
-    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    let (stand, client, one) = with_widget(&fixture, "1").await;
     let resource = gadgets(&fixture);
     let outcome = stand.call(one.clone(), &managed(with_gadget(&resource))).await;
     assert!(outcome.result.is_err());

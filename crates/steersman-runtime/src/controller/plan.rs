@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The plan of a controller. It never changes, and holds nothing that runs.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
 use steersman_cache::Resource;
@@ -38,26 +35,16 @@ pub(crate) struct Plan<R: RequestKey> {
     /// The primary resource and its scope (namespaced or cluster-scoped), if only a server knows the scope.
     pub(crate) unknown_scope: Option<(Resource, Namespaced)>,
     /// Makes the user's span of a reconcile.
-    span: Option<MakeSpan<R>>,
-    /// State of the reconciler for each key, if it consists of several handlers.
-    memory: Option<Arc<dyn Memory<R>>>,
+    pub(crate) span: Option<MakeSpan<R>>,
     /// Called after the work on a removed cluster has ended.
     pub(crate) on_cluster_removed: Arc<[OnClusterRemoved]>,
     /// Counts the replays.
-    replays: watch::Sender<u64>,
-    is_running: AtomicBool,
+    pub(crate) replays: watch::Sender<u64>,
+    pub(crate) is_running: AtomicBool,
 }
 
 /// Makes a span for the reconcile of a key.
 pub(crate) type MakeSpan<R> = Arc<dyn Fn(&R) -> tracing::Span + Send + Sync>;
-
-/// State that several handlers keep for each key, beside the queue.
-pub(crate) trait Memory<R>: Send + Sync {
-    /// Removes the state of a key.
-    fn forget(&self, key: &R);
-    /// Removes the state of all matching keys.
-    fn forget_all(&self, is_meant: &dyn Fn(&R) -> bool);
-}
 
 /// Guard of the only run; clears the flag on drop.
 pub(crate) struct OnlyRun<'p>(&'p AtomicBool);
@@ -68,57 +55,19 @@ impl Drop for OnlyRun<'_> {
     }
 }
 
-/// The parts of a plan.
-pub(crate) struct PlanParts<R: RequestKey> {
-    pub(crate) name: Arc<str>,
-    pub(crate) home: Cluster,
-    pub(crate) sources: Vec<AnySource<R>>,
-    pub(crate) reconciler: BoxReconciler<R>,
-    pub(crate) options: Options,
-    pub(crate) queue: steersman_queue::Options<R>,
-    pub(crate) primary: Option<Resource>,
-    pub(crate) unknown_scope: Option<(Resource, Namespaced)>,
-    pub(crate) span: Option<MakeSpan<R>>,
-    pub(crate) memory: Option<Arc<dyn Memory<R>>>,
-    pub(crate) on_cluster_removed: Arc<[OnClusterRemoved]>,
-}
-
 impl<R: RequestKey> Plan<R> {
-    pub(crate) fn new(parts: PlanParts<R>) -> Self {
-        let PlanParts {
-            name,
-            home,
-            sources,
-            reconciler,
-            options,
-            queue,
-            primary,
-            unknown_scope,
-            span,
-            memory,
-            on_cluster_removed,
-        } = parts;
-        let series = Arc::<LateSeries>::default();
-        let queue = queue
-            .named(&name)
-            .paused()
-            .metrics(Arc::clone(&series) as Arc<dyn steersman_queue::Metrics>);
-        Self {
-            queue: Arc::new(Queue::new(Arc::clone(home.clock()), queue)),
-            name,
-            home,
-            sources,
-            reconciler,
-            options,
-            series,
-            primary,
-            unknown_scope,
-            span,
-            memory,
-            on_cluster_removed,
-            replays: watch::Sender::default(),
-            is_running: AtomicBool::new(false),
-        }
+    /// Creates the queue of a controller.
+    pub(crate) fn queue(
+        name: &str,
+        home: &Cluster,
+        options: steersman_queue::Options<R>,
+        series: &Arc<LateSeries>,
+    ) -> Queue<R> {
+        let metrics = Arc::clone(series) as Arc<dyn steersman_queue::Metrics>;
+        Queue::new(
+            Arc::clone(home.clock()),
+            options.named(name).paused().metrics(metrics),
+        )
     }
 
     /// Returns the span of a reconcile: the user's within `outer`, or `outer` if there is none or the log filter disables
@@ -128,47 +77,11 @@ impl<R: RequestKey> Plan<R> {
         inner.filter(|inner| !inner.is_disabled()).unwrap_or(outer)
     }
 
-    /// Removes all matching keys and returns how many were queued.
-    pub(crate) fn purge(&self, is_meant: impl Fn(&R) -> bool) -> usize {
-        let purged = self.queue.purge(&is_meant);
-        if let Some(memory) = &self.memory {
-            memory.forget_all(&is_meant);
-        }
-        purged
-    }
-
     /// Counts a panic outside of a reconcile.
     pub(crate) fn count_panic(&self) {
         if let Some(series) = self.series.get() {
             series.other_panics.inc();
         }
-    }
-
-    /// Returns true if the reconciler keeps state for each key.
-    pub(crate) fn remembers(&self) -> bool {
-        self.memory.is_some()
-    }
-
-    /// Ends the work on a key. Removes its state if the queue does not know it any more.
-    pub(crate) fn settle(&self, key: &R) {
-        if let Some(memory) = &self.memory
-            && self.queue.status(key).is_none()
-        {
-            memory.forget(key);
-        }
-    }
-
-    /// Timeout of a reconcile.
-    pub(crate) fn reconcile_limit(&self) -> Option<Duration> {
-        let limit = self.options.reconcile_limit();
-        // With several handlers, the timeout applies to each of them instead.
-        limit.filter(|_| !self.remembers())
-    }
-
-    /// Timeout of each of several handlers.
-    pub(crate) fn handler_limit(&self) -> Option<Duration> {
-        let limit = self.options.reconcile_limit();
-        limit.filter(|_| self.remembers())
     }
 
     /// Returns the cluster of this name if a source is bound to it.

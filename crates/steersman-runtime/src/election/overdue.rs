@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Leader work that does not end after its lease was lost, for `/healthz`.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, MutexGuard},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use steersman_core::Mutex;
 
@@ -17,14 +14,14 @@ pub(crate) struct Overdue(Arc<Mutex<BTreeMap<String, String>>>);
 impl Overdue {
     /// Reports a lease until the guard is dropped.
     pub(super) fn report(&self, lease: &str, reason: String) -> RegistrationGuard {
-        self.lock().insert(lease.to_owned(), reason);
+        self.0.lock().insert(lease.to_owned(), reason);
         let (list, lease) = (self.clone(), lease.to_owned());
-        RegistrationGuard::new(move || drop(list.lock().remove(&lease)))
+        RegistrationGuard::new(move || drop(list.0.lock().remove(&lease)))
     }
 
     /// Check `leader-election` of `/healthz`. Only a restart ends work that cannot be cancelled.
     pub(crate) fn check(&self) -> Result<(), CheckError> {
-        let all = self.lock();
+        let all = self.0.lock();
         if all.is_empty() {
             return Ok(());
         }
@@ -33,9 +30,5 @@ impl Overdue {
             .map(|(lease, reason)| format!("lease {lease}: {reason}"))
             .collect();
         Err(CheckError::public(all.join("; ")))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.0.lock()
     }
 }

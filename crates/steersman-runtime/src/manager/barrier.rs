@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, MutexGuard, OnceLock, Weak},
+    sync::{Arc, OnceLock, Weak},
 };
 
 use crate::{BoxRunnable, CacheSync, NotSynced, RunPolicy, Runnable};
@@ -19,11 +19,7 @@ pub(super) struct Awaited(Arc<Mutex<Vec<String>>>);
 
 impl Awaited {
     pub(super) fn all(&self) -> Vec<String> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<String>> {
-        self.0.lock()
+        self.0.lock().clone()
     }
 }
 
@@ -81,7 +77,7 @@ struct Waiting<'a>(&'a Awaited);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.lock().clear();
+        self.0.0.lock().clear();
     }
 }
 
@@ -113,7 +109,7 @@ pub(super) async fn fill_caches(inner: &Inner, deadline: MonotonicTime) -> Cache
     };
     tokio::select! {
         biased;
-        () = filling.filled(|names| *inner.awaited.lock() = names, missing) => {}
+        () = filling.filled(|names| *inner.awaited.0.lock() = names, missing) => {}
         () = inner.runtime.clock().sleep_until(deadline) => {
             let late = inner.awaited.all();
             tracing::warn!(?late, limit = ?inner.barrier, "not in sync in time; the others start without them");

@@ -27,6 +27,17 @@ pub(crate) struct Parent {
     pub(crate) objects: Arc<Primaries>,
 }
 
+impl Parent {
+    pub(crate) fn of<T>(kind: &Kind<T>) -> Self {
+        Self {
+            resource: kind.resource.clone(),
+            namespaced: Namespaced::from(kind.namespaced),
+            place: kind.place.clone(),
+            objects: Arc::default(),
+        }
+    }
+}
+
 /// Watches the children of the primary kind, and keeps their index by owner.
 pub(crate) fn owned<C: 'static, R: RequestKey>(
     child: Kind<C>,

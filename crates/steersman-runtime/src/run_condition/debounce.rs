@@ -6,12 +6,16 @@ use std::{sync::Arc, time::Duration};
 use futures::{StreamExt, stream};
 use steersman_core::{Clock, MonotonicTime, Presence, PresenceStatus};
 
-use super::Sightings;
+use super::PresenceStream;
 
 /// Passes changes that have lasted. A new reason with the same state is not a change.
-pub(super) fn debounce(presence_statuses: Sightings, clock: Arc<dyn Clock>, lasting: Duration) -> Sightings {
+pub(super) fn debounce(
+    presence_statuses: PresenceStream,
+    clock: Arc<dyn Clock>,
+    lasting: Duration,
+) -> PresenceStream {
     struct State {
-        presence_statuses: Sightings,
+        presence_statuses: PresenceStream,
         reported: Option<PresenceStatus>,
         /// True after the first answer.
         is_answered: bool,

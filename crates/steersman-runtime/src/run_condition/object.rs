@@ -10,7 +10,7 @@ use steersman_cluster::{Cluster, POLL_EVERY, PresenceWatch};
 use steersman_core::{ObjectKey, Presence, PresenceStatus};
 use tokio::sync::watch;
 
-use super::Sightings;
+use super::PresenceStream;
 use crate::KnownKind;
 
 /// Test of an object.
@@ -21,7 +21,7 @@ pub(super) fn watch_object<K: KnownKind + DeserializeOwned + Send + Sync + 'stat
     cluster: &Cluster,
     key: &ObjectKey,
     holds: &Holds<K>,
-) -> Sightings {
+) -> PresenceStream {
     let (cluster, key, holds) = (cluster.clone(), key.clone(), Arc::clone(holds));
     let begin = move || Watching::begin(&cluster, &key, &holds);
     let first = begin();

@@ -9,7 +9,7 @@ use steersman_core::{Presence, PresenceStatus};
 use tokio::sync::watch;
 
 use super::{KindSource, SourceOptions, SourceState, mapping::Deferred};
-use crate::{RequestKey, cluster_session::is_over, gate::EnqueueSink, kind::WhenAbsent, owner::Showing};
+use crate::{RequestKey, cluster_session::is_over, gate::EnqueueSink, kind::WhenAbsent};
 
 /// Reports the state of a source in one cluster.
 pub(super) type Report<'a> = dyn Fn(SourceState) + Send + Sync + 'a;
@@ -147,7 +147,7 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
                 tracing::error!(controller = name, %kind, %error, "cannot keep an index; lookups by it read every object");
             }
             let primary = self.source.as_primary();
-            let showing = primary.map(|primary| primary.objects.show(self.cluster.name(), informer.store()));
+            let _shown = primary.map(|primary| primary.objects.show(self.cluster.name(), informer.store()));
             let handler = Arc::clone(&handle);
             let handler = move |event: &Event| handler(event);
             let registration = match spec.resync {
@@ -158,7 +158,6 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
                 biased;
                 ending = &mut over => Some(ending),
                 () = self.report_health(&informer, &registration) => None,
-                () = note_sync(showing.as_ref(), &registration) => None,
                 () = emit_missed_deletions(before, &informer, &registration, &*handle) => None,
                 () = replay(&mut replays, &informer, &registration, &*handle) => None,
                 () = self.note_installed(was_absent, &registration) => None,
@@ -253,15 +252,6 @@ async fn emit_deletions(objects: Vec<Arc<Object>>, handle: impl Fn(&Event) + Sen
         }
         tokio::task::yield_now().await;
     }
-}
-
-/// Notes when the store of the primary objects is in sync.
-async fn note_sync(showing: Option<&Showing>, registration: &Registration) {
-    if let Some(showing) = showing {
-        registration.synced().await;
-        showing.set_synced();
-    }
-    std::future::pending().await
 }
 
 /// Emits the missed deletions of objects that an earlier informer held, once this informer is in sync.

@@ -12,7 +12,7 @@ use crate::{RequestKey, cluster_set::Member, run_context::Hub};
 /// Watches a kind in every cluster. Clusters are independent: a slow or failing cluster delays only its own keys.
 pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceContext<R>) {
     let mut members = cx.cluster_set.subscribe();
-    let board = Arc::new(Board::new(cx.reporter.clone(), cx.hub.clone()));
+    let by_cluster = Arc::new(ClusterStates::new(cx.reporter.clone(), cx.hub.clone()));
     let mut watching: BTreeMap<ClusterName, (Member, Task)> = BTreeMap::new();
     loop {
         let clusters = members.borrow_and_update().present().clone();
@@ -24,19 +24,19 @@ pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceCont
                 // until all sources have done this.
                 match source.as_primary() {
                     Some(primary) => primary.kind_removed(name, &cx.sink),
-                    None => _ = cx.queue.purge(|key| key.cluster() == Some(name)),
+                    None => _ = cx.sink.queue().purge(|key| key.cluster() == Some(name)),
                 }
-                board.remove(name);
+                by_cluster.remove(name);
             }
             stays
         });
         for (name, member) in clusters {
             watching.entry(name).or_insert_with(|| {
-                let task = join(source, cx, &board, &member);
+                let task = join(source, cx, &by_cluster, &member);
                 (member, task)
             });
         }
-        board.complete();
+        by_cluster.complete();
         if members.changed().await.is_err() {
             return;
         }
@@ -47,27 +47,27 @@ pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceCont
 fn join<R: RequestKey>(
     source: &KindSource<R>,
     cx: &SourceContext<R>,
-    board: &Arc<Board>,
+    by_cluster: &Arc<ClusterStates>,
     member: &Member,
 ) -> Task {
-    let (source, board) = (source.clone(), Arc::clone(board));
-    let (gates, member, index) = (Arc::clone(&cx.gates), member.clone(), cx.reporter.index());
+    let (source, by_cluster) = (source.clone(), Arc::clone(by_cluster));
+    let (gates, member, index) = (Arc::clone(&cx.gates), member.clone(), cx.reporter.index);
     let (sink, options) = (Arc::new(gates.sink(&member)), cx.options.clone());
-    board.set(member.cluster().name(), SourceState::Waiting);
+    by_cluster.set(member.cluster().name(), SourceState::Waiting);
     cx.spawner.spawn("source", async move {
         let cluster = member.cluster();
         let report = |state: SourceState| {
             if state.has_been_ready() {
                 gates.in_sync(&member, index);
             }
-            board.set(cluster.name(), state);
+            by_cluster.set(cluster.name(), state);
         };
         source.watch(cluster, &sink, &options, &report).await;
     })
 }
 
 /// State of the source in each cluster.
-struct Board {
+struct ClusterStates {
     reporter: Reporter,
     hub: Hub,
     inner: Mutex<Inner>,
@@ -82,7 +82,7 @@ struct Inner {
     has_begun: bool,
 }
 
-impl Board {
+impl ClusterStates {
     fn new(reporter: Reporter, hub: Hub) -> Self {
         Self {
             reporter,
@@ -161,10 +161,10 @@ mod tests {
 
     use super::*;
 
-    fn board() -> (Board, watch::Receiver<Vec<SourceState>>) {
+    fn by_cluster() -> (ClusterStates, watch::Receiver<Vec<SourceState>>) {
         let (sender, states) = watch::channel(vec![SourceState::Waiting]);
         let reporter = Reporter::new(&Arc::new(sender), 0);
-        (Board::new(reporter, Hub::default()), states)
+        (ClusterStates::new(reporter, Hub::default()), states)
     }
 
     fn is(states: &watch::Receiver<Vec<SourceState>>) -> SourceState {
@@ -173,18 +173,18 @@ mod tests {
 
     #[test]
     fn a_failing_cluster_delays_no_other_and_is_named() {
-        let (board, states) = board();
+        let (by_cluster, states) = by_cluster();
         let (a, b) = (ClusterName::from("a"), ClusterName::from("b"));
-        board.set(&a, SourceState::Ready);
-        board.set(&b, SourceState::Waiting);
-        board.complete();
+        by_cluster.set(&a, SourceState::Ready);
+        by_cluster.set(&b, SourceState::Waiting);
+        by_cluster.complete();
         assert_eq!(is(&states), SourceState::Waiting);
         let trouble = SourceState::Trouble {
             reason: "pods/v1: unreachable".to_owned(),
             absent: false,
             was_ready: false,
         };
-        board.set(&b, trouble);
+        by_cluster.set(&b, trouble);
         let SourceState::Trouble {
             was_ready, reason, ..
         } = is(&states)
@@ -192,21 +192,21 @@ mod tests {
             panic!("trouble is not hidden");
         };
         assert!(was_ready && reason.ends_with("(cluster b)"), "{reason}");
-        board.remove(&b);
+        by_cluster.remove(&b);
         assert_eq!(is(&states), SourceState::Ready);
     }
 
     #[test]
     fn the_error_of_a_cluster_without_the_kind_names_when_installed() {
-        let (board, states) = board();
-        board.set(&ClusterName::from("a"), SourceState::Ready);
+        let (by_cluster, states) = by_cluster();
+        by_cluster.set(&ClusterName::from("a"), SourceState::Ready);
         let absent = SourceState::Trouble {
             reason: "widgets/v1: the server does not have it".to_owned(),
             absent: true,
             was_ready: false,
         };
-        board.set(&ClusterName::from("b"), absent);
-        board.complete();
+        by_cluster.set(&ClusterName::from("b"), absent);
+        by_cluster.complete();
         let SourceState::Trouble { reason, absent, .. } = is(&states) else {
             panic!("trouble is not hidden");
         };
@@ -219,11 +219,11 @@ mod tests {
 
     #[test]
     fn a_cluster_that_is_added_later_delays_nothing() {
-        let (board, states) = board();
+        let (by_cluster, states) = by_cluster();
         assert_eq!(is(&states), SourceState::Waiting);
-        board.complete();
+        by_cluster.complete();
         assert_eq!(is(&states), SourceState::Ready, "there are none");
-        board.set(&ClusterName::from("a"), SourceState::Waiting);
+        by_cluster.set(&ClusterName::from("a"), SourceState::Waiting);
         assert_eq!(is(&states), SourceState::Ready);
     }
 }

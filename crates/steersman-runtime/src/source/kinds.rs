@@ -14,7 +14,7 @@ use steersman_core::ObjectKey;
 use super::{
     Primary, SourceContext, SourceOptions, SourceState,
     cluster_watch::{ClusterWatch, Report},
-    mapping::{self, Deferred, Mapping},
+    mapping::{self, AsyncMapping, Deferred},
 };
 use crate::{
     CacheRequirement, Enqueue, Handler, Kind, ObjectEvent, RequestKey,
@@ -24,11 +24,12 @@ use crate::{
 };
 
 /// A kind and the handler for changes of its objects. Clones share it.
+#[derive(Clone)]
 pub(crate) struct KindSource<R: RequestKey> {
     spec: Arc<KindSpec>,
     on_event: OnEvent<R>,
     /// Maps the changes of objects, if the handler is an async mapping function.
-    mapping: Option<Mapping<R>>,
+    mapping: Option<AsyncMapping<R>>,
     /// True if its keys depend on the scope of the primary kind, which is not yet known.
     awaits_scope: bool,
     /// Set if the controller's keys are the keys of these objects.
@@ -271,20 +272,6 @@ impl KindSpec {
             ClusterChoice::Home => Some(home),
             ClusterChoice::One(cluster) => Some(cluster),
             ClusterChoice::Every => None,
-        }
-    }
-}
-
-impl<R: RequestKey> Clone for KindSource<R> {
-    fn clone(&self) -> Self {
-        Self {
-            spec: Arc::clone(&self.spec),
-            on_event: Arc::clone(&self.on_event),
-            mapping: self.mapping.clone(),
-            awaits_scope: self.awaits_scope,
-            primary: self.primary.clone(),
-            on_deleted: self.on_deleted.clone(),
-            on_installed: self.on_installed.clone(),
         }
     }
 }

@@ -20,7 +20,7 @@ use std::{
     future::Future,
     panic::AssertUnwindSafe,
     pin::Pin,
-    sync::{Arc, MutexGuard},
+    sync::Arc,
     time::Duration,
 };
 
@@ -111,26 +111,21 @@ impl MapContext {
 }
 
 /// An async mapping function without its types.
+#[derive(Clone)]
 #[doc(hidden)]
-pub struct Mapping<R>(Arc<dyn Fn(Arc<Object>, MapContext) -> Mapped<R> + Send + Sync>);
+pub struct AsyncMapping<R>(Arc<dyn Fn(Arc<Object>, MapContext) -> Mapped<R> + Send + Sync>);
 
-type Mapped<R> = Pin<Box<dyn Future<Output = Result<Vec<R>, MapError>> + Send>>;
+type Mapped<R> = Pin<Box<dyn Future<Output = Result<Vec<R>, CallError>> + Send>>;
 
 /// Failure of one call of a mapping function.
-enum MapError {
+enum CallError {
     Decode(DecodeError),
     Failed(BoxError),
 }
 
-impl<R> Clone for Mapping<R> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<R> fmt::Debug for Mapping<R> {
+impl<R> fmt::Debug for AsyncMapping<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Mapping")
+        f.write_str("AsyncMapping")
     }
 }
 
@@ -147,15 +142,15 @@ where
     /// Does nothing: the source calls the mapping function.
     fn handle(&self, _: &ObjectEvent<'_, T>, _: &mut Enqueue<'_, R>) {}
 
-    fn mapping(&self) -> Option<Mapping<R>> {
+    fn mapping(&self) -> Option<AsyncMapping<R>> {
         let map = Arc::clone(&self.0);
-        Some(Mapping(Arc::new(move |object, cx| {
+        Some(AsyncMapping(Arc::new(move |object, cx| {
             let map = Arc::clone(&map);
             Box::pin(async move {
                 let cluster = cx.cluster.clone();
-                let object = object.decoded::<T>().map_err(MapError::Decode)?;
+                let object = object.decoded::<T>().map_err(CallError::Decode)?;
                 let keys = map(object, cx).await;
-                let keys = keys.map_err(|error| MapError::Failed(error.into()))?.into_iter();
+                let keys = keys.map_err(|error| CallError::Failed(error.into()))?.into_iter();
                 Ok(keys.map(|key| key.into_request(&cluster)).collect())
             })
         })))
@@ -178,7 +173,7 @@ impl fmt::Debug for MapContext {
 
 /// Changes in one cluster that wait for an async mapping function.
 pub(super) struct Deferred<R: RequestKey> {
-    mapping: Mapping<R>,
+    mapping: AsyncMapping<R>,
     cx: MapContext,
     sink: Arc<EnqueueSink<R>>,
     clock: Arc<dyn Clock>,
@@ -217,7 +212,7 @@ impl Change {
 
 impl<R: RequestKey> Deferred<R> {
     pub(super) fn new(
-        mapping: &Mapping<R>,
+        mapping: &AsyncMapping<R>,
         cluster: &Cluster,
         sink: &Arc<EnqueueSink<R>>,
         options: &SourceOptions,
@@ -252,17 +247,17 @@ impl<R: RequestKey> Deferred<R> {
             is_replay,
             has_failed: false,
         };
-        self.lock().add(key.clone(), change);
+        self.changes.lock().add(key.clone(), change);
         self.queue.add(key);
     }
 
     /// Waits until each object with a change so far has been mapped, or has failed once.
     pub(super) async fn caught_up(&self) {
-        self.lock().await_untried();
+        self.changes.lock().await_untried();
         loop {
             let mut caught_up = std::pin::pin!(self.caught_up.notified());
             caught_up.as_mut().enable();
-            if self.lock().awaited.is_empty() {
+            if self.changes.lock().awaited.is_empty() {
                 return;
             }
             caught_up.await;
@@ -273,7 +268,7 @@ impl<R: RequestKey> Deferred<R> {
     async fn run(&self) {
         while let Some(item) = self.queue.next().await {
             let key = item.key().clone();
-            let Some(change) = self.lock().take(&key) else {
+            let Some(change) = self.changes.lock().take(&key) else {
                 item.done(); // An earlier call has mapped this change.
                 continue;
             };
@@ -281,7 +276,7 @@ impl<R: RequestKey> Deferred<R> {
                 Ok(()) => item.done(),
                 Err(error) => self.retry(item, change, &error),
             }
-            if self.lock().tried(&key) {
+            if self.changes.lock().tried(&key) {
                 self.caught_up.notify_waiters();
             }
         }
@@ -301,8 +296,8 @@ impl<R: RequestKey> Deferred<R> {
             };
             match called {
                 Ok(Ok(keys)) => keys.into_iter().for_each(|key| enqueue.add(key)),
-                Ok(Err(MapError::Decode(error))) => enqueue.skip_undecodable(object, &error),
-                Ok(Err(MapError::Failed(error))) => return Err(error),
+                Ok(Err(CallError::Decode(error))) => enqueue.skip_undecodable(object, &error),
+                Ok(Err(CallError::Failed(error))) => return Err(error),
                 Err(panic) => {
                     if let Some(series) = self.series.get() {
                         series.other_panics.inc();
@@ -317,7 +312,7 @@ impl<R: RequestKey> Deferred<R> {
     /// Retries a failed change together with later changes of the object.
     fn retry(&self, item: Item<ObjectKey>, change: Change, error: &BoxError) {
         let (key, text) = (item.key().clone(), error_chain(&**error));
-        self.lock().put_back(key.clone(), change);
+        self.changes.lock().put_back(key.clone(), change);
         if let Some(series) = self.series.get() {
             series.map_failures.inc();
         }
@@ -329,10 +324,6 @@ impl<R: RequestKey> Deferred<R> {
         } else {
             tracing::warn!(controller, %cluster, %key, error = text, next_try, "mapping function failed; retrying");
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Changes> {
-        self.changes.lock()
     }
 }
 

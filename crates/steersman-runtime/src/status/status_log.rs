@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use steersman_core::Task;
 
-use super::{Board, Inner, RunnableStatus, StatusHandle};
+use super::{Inner, RunnableStatus, StatusHandle, Statuses};
 
 /// Time that a worse state has to last before a warning is logged.
 const WARN_AFTER: Duration = Duration::from_secs(5);
@@ -77,7 +77,7 @@ impl StatusHandle {
         );
     }
 
-    pub(super) fn log_status(&self, board: &mut Board, status: &RunnableStatus) {
+    pub(super) fn log_status(&self, board: &mut Statuses, status: &RunnableStatus) {
         let logged = board.logged.entry(self.number).or_default();
         let phase = Phase::of(status);
         let is_trouble = matches!(phase, Some(Phase::PartiallyDegraded | Phase::Degraded));
@@ -131,7 +131,7 @@ impl StatusHandle {
 impl Inner {
     fn warn_now(&self, number: u64, fields: &Fields) {
         let mut board = self.board.lock();
-        let Board { logged, entries, .. } = &mut *board;
+        let Statuses { logged, entries, .. } = &mut *board;
         let Some(logged) = logged.get_mut(&number).filter(|logged| logged.overdue.is_some()) else {
             return; // It has just recovered.
         };

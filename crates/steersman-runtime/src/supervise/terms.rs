@@ -3,8 +3,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use crate::{BoxError, Leadership, RunContext};
-use steersman_cluster::Closed;
+use crate::{BoxError, Leadership, RunContext, reconciler::is_fenced};
 use steersman_core::{Clock, MonotonicTime, error_chain};
 
 /// A failure of a run within this time after the end of a term counts as caused by it, whatever the error is. Equals the
@@ -31,7 +30,7 @@ where
         let clock = &**cx.clock();
         let (result, lost) = noting_losses(leadership, clock, run()).await;
         let error = match result {
-            Err(error) if !stop.is_requested() && is_explained(leadership, clock, lost, &*error) => error,
+            Err(error) if !stop.is_requested() && is_explained(leadership, clock, lost, &error) => error,
             result => return result,
         };
         tracing::warn!(name, error = %error_chain(&*error), "failed after it stopped leading; starting again");
@@ -75,7 +74,7 @@ fn is_explained(
     leadership: &Leadership,
     clock: &dyn Clock,
     lost: Option<MonotonicTime>,
-    error: &(dyn std::error::Error + 'static),
+    error: &BoxError,
 ) -> bool {
     if leadership.try_term().is_some_and(|term| term.is_spent()) {
         return true;
@@ -94,9 +93,4 @@ async fn spent_term_ended(leadership: &Leadership) {
     {
         term.ended().await;
     }
-}
-
-/// Returns true if a fence or a closed cluster caused this error.
-fn is_fenced(error: &(dyn std::error::Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<Closed>())
 }

@@ -13,10 +13,9 @@ use crate::{
     BoxError, Context, RequestKey,
     cluster_session::ClusterSession,
     context::Attempt,
-    handlers::HandlersFailed,
     hot_loop::Slowed,
     metrics::{Ended, Series},
-    reconciler::{caused_by, is_conflict, is_fenced, is_terminal, requested_delay, unsynced},
+    reconciler::{is_conflict, is_fenced, is_terminal, requested_delay, unsynced},
 };
 
 /// Limit for a retry to count as soon.
@@ -53,7 +52,6 @@ impl<R: RequestKey> WorkerPool<R> {
             number: self.run.cx.random().next_u64(),
             failures: item.failures(),
             priority: item.priority(),
-            is_news: item.was_added(),
         };
         let cx = Context::new(Arc::clone(&session), attempt);
         let span = self.span(&key, &cx);
@@ -117,7 +115,7 @@ impl<R: RequestKey> WorkerPool<R> {
             AssertUnwindSafe(async { self.run.plan.reconciler.call(key, cx).await }).catch_unwind();
         let clock = self.run.cx.clock();
         let limited = async {
-            let Some(limit) = self.run.plan.reconcile_limit() else {
+            let Some(limit) = self.run.plan.options.reconcile_limit() else {
                 return Some(reconciling.await);
             };
             tokio::select! {
@@ -128,7 +126,7 @@ impl<R: RequestKey> WorkerPool<R> {
         };
         match session.unless_dismissed(limited).await {
             None => Result::Dismissed,
-            Some(None) => Result::TimedOut(self.run.plan.reconcile_limit().unwrap_or_default()),
+            Some(None) => Result::TimedOut(self.run.plan.options.reconcile_limit().unwrap_or_default()),
             Some(Some(Err(panic))) => Result::Panicked(panic_message(&*panic)),
             Some(Some(Ok(Err(error)))) => Result::Failed(error),
             Some(Some(Ok(Ok(action)))) => Result::Done(action),
@@ -192,9 +190,7 @@ impl<R: RequestKey> WorkerPool<R> {
         if is_terminal(error) {
             series.terminal_errors.inc();
             item.finish(Outcome::fail(&text));
-            if caused_by::<HandlersFailed>(error).is_none() {
-                tracing::error!(error = %text, "reconcile failed; not retrying until something changes");
-            }
+            tracing::error!(error = %text, "reconcile failed; not retrying until something changes");
             return;
         }
         let finished: Finished = item.finish(match requested_delay(error) {
@@ -228,10 +224,9 @@ fn is_frequent(finished: &Finished) -> bool {
     is_soon && !finished.failures().is_multiple_of(10)
 }
 
-/// Returns true for errors that are not worth a warning: write conflicts, writes after the end of a term, and errors that
-/// handlers have already logged.
-pub(crate) fn is_quiet(error: &BoxError) -> bool {
-    is_conflict(error) || is_fenced(error) || caused_by::<HandlersFailed>(error).is_some()
+/// Returns true for errors that are not worth a warning: write conflicts, and writes after the end of a term.
+fn is_quiet(error: &BoxError) -> bool {
+    is_conflict(error) || is_fenced(error)
 }
 
 /// Counts a busy worker; drop undoes it, also if the task is cancelled.

@@ -59,7 +59,7 @@ impl<R: RequestKey> WorkerPool<R> {
     pub(super) fn pass_gate(&self, item: Item<R>) -> Option<Item<R>> {
         let name = item.key().cluster().filter(|_| self.run.plan.is_everywhere());
         match name.and_then(|name| self.run.cx.clusters().member(name)) {
-            Some(member) => self.run.gates.hold_back(&member, item),
+            Some(member) => self.run.gates.sink(&member).hold_back(item),
             None => Some(item),
         }
     }
@@ -96,8 +96,8 @@ impl<R: RequestKey> WorkerPool<R> {
         drop(all);
         let is_gone = |name: &ClusterName| self.place(name).is_none();
         let is_of_removed = |key: &R| key.cluster().is_some_and(is_gone);
-        self.run.plan.purge(is_of_removed);
-        self.unsynced.retain(|key| !is_of_removed(key));
+        self.run.plan.queue.purge(is_of_removed);
+        self.unsynced.lock().retain(|key, _| !is_of_removed(key));
     }
 
     fn open_session(&self, Place { cluster, guard }: Place) -> Option<Arc<ClusterSession>> {
@@ -112,9 +112,6 @@ impl<R: RequestKey> WorkerPool<R> {
                 fence: Some(self.term.fence().clone()),
                 cluster_set: cx.clusters().clone(),
                 stop: cx.stop().joined(self.term.stop()),
-                metrics: cx.metrics().clone(),
-                recovers_panics: plan.options.recovers_panics(),
-                handler_limit: plan.handler_limit(),
                 on_removed: Arc::clone(&plan.on_cluster_removed),
             },
         );

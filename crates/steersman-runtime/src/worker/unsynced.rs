@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Retries keys that failed because caches were not in sync, as soon as these are.
 
-use std::{collections::HashMap, sync::MutexGuard};
+use std::collections::HashMap;
 
 use steersman_core::Mutex;
 
@@ -11,29 +11,13 @@ use super::WorkerPool;
 use crate::RequestKey;
 
 /// Keys that wait for caches.
-pub(super) struct UnsyncedKeys<R>(Mutex<HashMap<R, Unsynced>>);
+pub(super) type UnsyncedKeys<R> = Mutex<HashMap<R, Unsynced>>;
 
-struct Unsynced {
+pub(super) struct Unsynced {
     /// The kinds that were not in sync.
     missing: Vec<Resource>,
     /// Number of recoveries before the reconcile.
     recoveries: u64,
-}
-
-impl<R: RequestKey> UnsyncedKeys<R> {
-    pub(super) fn retain(&self, mut keep: impl FnMut(&R) -> bool) {
-        self.lock().retain(|key, _| keep(key));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<R, Unsynced>> {
-        self.0.lock()
-    }
-}
-
-impl<R> Default for UnsyncedKeys<R> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
 }
 
 impl<R: RequestKey> WorkerPool<R> {

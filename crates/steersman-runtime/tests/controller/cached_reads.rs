@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the client of a reconcile reads from the cache, and from which informer.
+//! Cached reads of a reconcile, and the informers that serve them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -38,7 +38,7 @@ fn value(secret: &Secret) -> String {
     String::from_utf8(value.unwrap().0.clone()).unwrap()
 }
 
-/// What each reconcile made of what it read.
+/// Results of the reads of each reconcile.
 #[derive(Clone)]
 struct Seen(Arc<watch::Sender<Vec<String>>>);
 

@@ -79,7 +79,7 @@ async fn an_object_is_reconciled_in_each_cluster_with_the_client_of_that_cluster
     let mut map = config_map(&fixture, "a", "1");
     map.metadata.labels = Some([("app".to_owned(), "test".to_owned())].into());
     direct.live().create(&map).await.unwrap();
-    // Two of the first, and after it is gone two more.
+    // Two of the first, and two more after its removal.
     calls.reach("a", 2).await;
     until(|| stage.reconciled("maps", "success") == 2).await;
     delete::<ConfigMap>(&direct.live(), &key(&fixture, "a")).await;
@@ -132,7 +132,7 @@ async fn informers_of_another_cluster_are_kept_until_the_run_or_the_cluster_ends
     controller.enqueue(key(&fixture, "four"));
     calls.reach("four", 1).await;
     until(|| controller.depth() == Default::default()).await;
-    // It departs while the controller runs, and another one comes.
+    // It is removed while the controller runs, and another one is added.
     let removal = cluster_set.begin_removal(&"b".into()).unwrap();
     until(|| b.cache().informers().is_empty()).await;
     let (_other_proxy, other) = joining(&fixture, "b").await;
@@ -231,7 +231,7 @@ async fn clusters_are_added_removed_and_added_again(fixture: Fixture) {
         proxy
             .wait_for(|all| all.iter().all(|one| !one.is_open()).then_some(()))
             .await;
-        // What is enqueued for it after that is forgotten.
+        // Keys that are enqueued for it after that are dropped.
         controller.enqueue(Request::new(name.clone(), key(&fixture, "late")));
         until(|| controller.depth() == Default::default()).await;
         removal.cluster().close("the test says so");
@@ -256,7 +256,7 @@ async fn a_cluster_that_replaces_another_of_its_name_is_worked_on(fixture: Fixtu
         .await
         .unwrap();
     calls.reach("b:a", 1).await;
-    // Nobody gets to see that there was none in between.
+    // No reader sees the gap in between.
     let (second, other) = joining(&fixture, "b").await;
     let removal = cluster_set.begin_removal(&"b".into()).unwrap();
     cluster_set.insert(other).unwrap();
@@ -293,7 +293,7 @@ async fn a_slow_or_unreachable_cluster_delays_only_its_own_keys(fixture: Fixture
         .await
         .unwrap();
     let calls = Calls::new();
-    // What is said first does not matter.
+    // The first report does not matter.
     let controller = everywhere(&stage, &calls, |builder| builder.owns::<Secret>());
     let running = stage.run(&controller);
     calls.reach("default:a", 1).await;

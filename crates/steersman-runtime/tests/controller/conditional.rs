@@ -35,7 +35,7 @@ enum Ending {
     ByItself,
     NotInTime,
     WithAnError,
-    /// When told, after two more seconds of work.
+    /// On a stop request, after two more seconds of work.
     AfterWork,
 }
 
@@ -131,7 +131,7 @@ impl Scene {
         standings.when(|all| all.get("task").is_some_and(is_so)).await;
     }
 
-    /// What is told is heard, and changes nothing.
+    /// The condition is reported again, and changes nothing.
     async fn changes_nothing(&self, presence: Presence) {
         let before = (self.runtime.statuses().of("task"), *self.runs.borrow());
         for number in 0..3 {
@@ -197,7 +197,7 @@ async fn guarantee_7_a_failure_while_stopping_does_not_end_the_run() {
     assert!(!scene.task.is_finished());
 }
 
-/// Counts how often it was told to forget, and runs until it is told to stop.
+/// Counts the calls of `forget`, and runs until a stop is requested.
 struct Forgetful(Arc<watch::Sender<u32>>);
 
 impl Runnable for Forgetful {
@@ -431,7 +431,7 @@ async fn an_object_of_an_absent_kind_is_absent_and_not_requested_again(fixture: 
     let is_left_alone = async {
         until(|| {
             let mut all = stage.cluster.presences().into_iter();
-            // As definitions and services have it: discovery would be asked again as time goes on.
+            // As definitions and services have it: discovery would be queried again later.
             all.any(|(_, presence_status)| {
                 presence_status.is_absent() && presence_status.reason.ends_with("is not installed")
             })
@@ -474,7 +474,7 @@ async fn a_forbidden_object_is_not_a_missing_object(fixture: Fixture) {
     let flag = config_map(&fixture, "flag", "1");
     maps.create(&Default::default(), &flag).await.unwrap();
     assert!(presence_statuses.next().await.unwrap().is_present());
-    // Its informer ends, and another one goes on.
+    // Its informer ends, and another one continues.
     assert_eq!(stage.cluster.cache().informers().len(), 1);
     maps.delete("flag", &Default::default()).await.unwrap();
     assert!(presence_statuses.next().await.unwrap().is_absent());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is counted of controllers, by the names and in the buckets of controller-runtime and client-go.
+//! Metrics of controllers, with the names and buckets of controller-runtime and client-go.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -51,7 +51,7 @@ async fn series_have_the_names_and_buckets_of_controller_runtime(fixture: Fixtur
     let controller = Controller::<ObjectKey>::named("keys")
         .workers(2)
         .build(&stage.cluster, reconciler);
-    // What is there before the run counts, too.
+    // Keys that were enqueued before the run count too.
     controller.enqueue(key(&fixture, "a"));
     let running = stage.run(&controller);
     calls.reach("a", 1).await;

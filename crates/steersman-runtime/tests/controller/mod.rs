@@ -5,7 +5,6 @@ mod async_mapping;
 mod cached_reads;
 mod clusters;
 mod conditional;
-mod handlers;
 mod indexes;
 mod metrics;
 mod objects;

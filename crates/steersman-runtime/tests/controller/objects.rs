@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reconcilers that are handed objects, and those that trigger themselves.
+//! Object reconcilers, and reconcilers that trigger themselves.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -23,14 +23,14 @@ use serde::Deserialize;
 use serde_json::json;
 use steersman_core::{Action, ObjectKey};
 use steersman_runtime::{
-    BoxError, Context, Controller, Handlers, ObjectReconciler, Options, Request, Undecodable, kind, map_fn,
+    BoxError, Context, Controller, ObjectReconciler, Options, Request, Undecodable, kind, map_fn,
     testing::LeadershipKeeper,
 };
 use steersman_testing::{Fixture, eventually};
 use support::{Calls, GRACE, Stage, config_map, delete, key, let_go_on, object, until};
 use tokio::sync::watch;
 
-/// What a keeper was told, in order.
+/// Calls of a keeper, in order.
 type Told = Arc<watch::Sender<Vec<(&'static str, String)>>>;
 
 /// Remembers objects that are there and keys that are not.
@@ -38,7 +38,7 @@ type Told = Arc<watch::Sender<Vec<(&'static str, String)>>>;
 struct Keeper {
     told: Told,
     finalizer: Option<&'static str>,
-    /// So often it fails to deal with one that is gone.
+    /// Number of times that it fails for a deleted object.
     failures: Arc<AtomicUsize>,
 }
 
@@ -345,40 +345,7 @@ async fn an_object_that_cannot_be_decoded_rests_until_it_changes(fixture: Fixtur
     running.stop(GRACE).await.unwrap();
 }
 
-// R165, R167
-#[steersman_testing::test]
-async fn an_object_that_cannot_be_decoded_rests_until_it_changes_also_with_several_handlers(
-    fixture: Fixture,
-) {
-    let stage = Stage::new(&fixture).await;
-    let client = stage.live();
-    for (name, value) in [("bad", "hunter2"), ("good", "8")] {
-        client.create(&config_map(&fixture, name, value)).await.unwrap();
-    }
-    let (handlers, keeper) = (Handlers::<Numbered>::new(), Keeper::new());
-    let hearing = keeper.clone();
-    let hear = move |request: Request, _, _| {
-        hearing.tell("read", request.name());
-        std::future::ready(Ok::<_, BoxError>(Action::await_change()))
-    };
-    handlers.add("hear", hear).unwrap().forever();
-    let controller = handlers.build(&stage.cluster, Controller::of::<Numbered>("numbers"));
-    let running = stage.run(&controller);
-    keeper.hears("read", "good").await;
-    until(|| stage.reconciled("numbers", "error") >= 1).await;
-    until(|| controller.depth().in_flight() == 0).await;
-    assert_eq!(controller.depth().delayed(), 0);
-    assert_eq!(
-        stage.count("controller_runtime_terminal_reconcile_errors_total", "numbers"),
-        1
-    );
-    client.update(&config_map(&fixture, "bad", "7")).await.unwrap();
-    keeper.hears("read", "bad").await;
-    assert_eq!(keeper.count("read", "bad"), 1);
-    running.stop(GRACE).await.unwrap();
-}
-
-/// Is handed config maps of certain numbers, and releases those that it cannot decode.
+/// Reconciles config maps with certain numbers, and removes the finalizer of undecodable ones.
 struct Releasing(Keeper);
 
 impl ObjectReconciler<Numbered> for Releasing {
@@ -453,37 +420,6 @@ async fn an_undecodable_object_gets_an_event_and_can_be_released(fixture: Fixtur
             .is_none()
     );
     running.stop(GRACE).await.unwrap();
-    assert_eq!(keeper.count("read", "bad"), 0);
-}
-
-// R165, D22
-#[steersman_testing::test]
-async fn an_undecodable_object_of_several_handlers_is_passed_to_their_hook(fixture: Fixture) {
-    let stage = Stage::new(&fixture).await;
-    let client = stage.live();
-    let (handlers, keeper) = (Handlers::<Numbered>::new(), Keeper::new());
-    let hearing = keeper.clone();
-    let hear = move |request: Request, object: Option<Arc<Numbered>>, _| {
-        let what = if object.is_some() { "read" } else { "gone" };
-        hearing.tell(what, request.name());
-        std::future::ready(Ok::<_, BoxError>(Action::await_change()))
-    };
-    handlers.add("hear", hear).unwrap().forever();
-    let releasing = Arc::new(Releasing(keeper.clone()));
-    handlers.on_undecodable(move |object, cx| {
-        let releasing = Arc::clone(&releasing);
-        async move { releasing.undecodable(object, cx).await }
-    });
-    let mut bad = config_map(&fixture, "bad", "hunter2");
-    bad.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
-    client.create(&bad).await.unwrap();
-    delete::<ConfigMap>(&client, &key(&fixture, "bad")).await;
-    let controller = handlers.build(&stage.cluster, Controller::of::<Numbered>("numbers"));
-    let running = stage.run(&controller);
-    keeper.hears("undecodable", "bad").await;
-    keeper.hears("gone", "bad").await;
-    running.stop(GRACE).await.unwrap();
-    assert_eq!(decode_events(&stage, &fixture).await.len(), 1);
     assert_eq!(keeper.count("read", "bad"), 0);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What follows from how a reconcile ends.
+//! Effects of the result of a reconcile.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -55,7 +55,7 @@ async fn ending(fixture: &Fixture) -> (TestClock, Stage, Controller<ObjectKey>, 
 async fn the_table_holds(fixture: Fixture) {
     const BACK_OFF: Duration = Duration::from_millis(5);
     let table = [
-        // How it ends, what is counted, after which delay it comes again, and how many failures are remembered.
+        // Its result, the counted label, the delay of the retry, and the number of failures.
         ("done", "success", None, 0),
         ("after", "requeue_after", Some(Duration::from_secs(30)), 0),
         ("requeue", "requeue", Some(BACK_OFF), 1),
@@ -472,7 +472,7 @@ async fn edits_during_a_reconcile_cause_one_more_that_sees_the_last(fixture: Fix
     for value in ["1", "2", "3"] {
         client.update(&config_map(&fixture, "a", value)).await.unwrap();
     }
-    // All of them are known here before the reconcile goes on.
+    // All of them are known here before the reconcile continues.
     let informer = stage
         .cluster
         .cache()
@@ -482,7 +482,7 @@ async fn edits_during_a_reconcile_cause_one_more_that_sees_the_last(fixture: Fix
         map.decoded::<ConfigMap>().unwrap().data.as_ref().unwrap()["value"] == "3"
     })
     .await;
-    // Whoever registers waits until what is in the store has been handed on.
+    // Registration waits until the objects of the store were delivered.
     drop(informer.handle("test", |_: &steersman_cache::Event| {}));
     go_on.notify_one();
     calls.reach("a", 2).await;

@@ -153,7 +153,7 @@ fn a_running_controller_cannot_be_started_again() {
     let _by_value: fn(Controller, &RunContext) -> RunningController = Controller::spawn;
 }
 
-/// What is watched, without what differs from one watch to the next.
+/// The watch request, without the parameters that differ between watches.
 fn watched(proxy: &FaultProxy) -> BTreeSet<String> {
     let all = proxy.exchanges();
     let reads = all.iter().filter(|exchange| !exchange.is_write());
@@ -408,7 +408,7 @@ async fn guarantee_6_a_failing_source_delays_only_its_own_controller(fixture: Fi
     held.reach("a", 1).await;
     stage.stands("both", |is| is == "ready").await;
 
-    // What is in trouble later goes on with what is known.
+    // A source that fails later continues with its stored objects.
     let unplugged = proxy.unplug();
     let is = stage.stands("both", |is| is.starts_with("degraded")).await;
     assert!(is.contains("unreachable"), "{is}");
@@ -424,7 +424,7 @@ async fn guarantee_6_a_failing_source_delays_only_its_own_controller(fixture: Fi
     maps.stop(GRACE).await.unwrap();
 }
 
-/// Waits until somebody waits for exactly this moment from now on, and goes there.
+/// Waits for a timer at exactly this delay, and advances the clock to it.
 async fn pass(clock: &steersman_core::TestClock, time: Duration) {
     let until = clock.now() + time;
     while clock.now() < until {
@@ -525,7 +525,7 @@ async fn every_client_of_a_context_passes_the_fence_of_its_term(fixture: Fixture
             let go_on = Arc::clone(&go_on);
             async move {
                 let value = |way: &str| json!({"metadata": {"labels": {way: time.to_string()}}});
-                // A raw client that somebody made earlier is not free of it either.
+                // A raw client that was made earlier is fenced too.
                 let maps: Api<ConfigMap> = Api::namespaced(cx.kube(), key.namespace());
                 let (own, other) = (cx.client().clone(), cx.client_of(&"other".into()).unwrap());
                 if time == 2 {
@@ -596,7 +596,7 @@ async fn a_source_that_is_not_in_sync_in_time_is_named_and_waited_for(fixture: F
     pass(&clock, Duration::from_secs(59)).await;
     let is_named = |is: &str| is.starts_with("degraded") && is.contains("secrets/v1");
     stage.stands("both", is_named).await;
-    // It goes on waiting: it has not failed.
+    // It still waits: it has not failed.
     patient.stop(GRACE).await.unwrap();
 }
 
@@ -610,7 +610,7 @@ async fn a_run_that_waits_for_caches_can_be_stopped(fixture: Fixture) {
     running.stop(GRACE).await.unwrap();
 }
 
-/// A source that breaks as often as it is told to, and then enqueues a key and has nothing more to say.
+/// A source that panics a given number of times, then enqueues a key and ends.
 struct Fragile {
     breaks: usize,
     key: ObjectKey,
@@ -688,7 +688,7 @@ async fn a_worker_that_panics_outside_of_a_reconcile_continues(fixture: Fixture)
     let reconciler = {
         let calls = calls.clone();
         steersman_runtime::reconcile_fn(move |key: Cursed, cx: Context| {
-            // What to say of a panic cannot be said either.
+            // The message of the panic panics as well.
             assert!(key.1.load(Ordering::SeqCst) > 0, "a panic within");
             calls.add(&key, &cx);
             std::future::ready(Ok::<_, std::convert::Infallible>(Action::await_change()))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where keys come from, and which changes become keys.
+//! Sources of keys, and the changes that become keys.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -154,7 +154,7 @@ async fn changes_do_not_wait_for_a_resync(fixture: Fixture) {
         map.decoded::<ConfigMap>().unwrap().data.as_ref().unwrap()["value"] == "2"
     })
     .await;
-    // Whoever registers waits until what is in the store has been handed on.
+    // Registration waits until the objects of the store were delivered.
     drop(informer.handle("test", |_: &Event| {}));
     gate.add_permits(3);
     calls.when(|calls| calls.len() >= 20 + 4).await;
@@ -264,7 +264,7 @@ async fn a_child_of_a_former_owner_does_not_enqueue_a_new_object_of_its_name(fix
         calls.reach("owner", 1).await;
         calls.reach("other", 1).await;
     }
-    // The former owner is gone, and the server has not collected what it left yet.
+    // The former owner was deleted, and garbage collection has not deleted its children yet.
     let former = json!([owner(
         "v1",
         "Secret",
@@ -458,7 +458,7 @@ async fn a_mapping_gets_the_last_state_of_an_object_whose_deletion_was_missed(fi
         calls.reach("second", 1).await;
     }
 
-    // Nobody sees it go, and the history is gone, too.
+    // No watch sees the deletion, and the history is compacted.
     let expired = {
         let unplugged = proxy.unplug();
         delete::<Secret>(&client, &key(&fixture, "s")).await;
@@ -499,7 +499,7 @@ async fn an_object_that_was_created_and_deleted_unseen_wakes_its_controller(fixt
         .unwrap();
     calls.reach("first", 1).await;
 
-    // The watch is away while this replica creates an object and somebody else deletes it.
+    // The watch is away while this replica creates an object and another client deletes it.
     let watches = || Matching::watches().path("/secrets");
     let away = proxy.inject(watches(), Fault::answer(503));
     proxy.cut(&watches(), Cut::Clean);
@@ -507,7 +507,7 @@ async fn an_object_that_was_created_and_deleted_unseen_wakes_its_controller(fixt
     let created = secret(&fixture, "unseen", &json!({"map": "second"}));
     stage.cluster.client().create(&created).await.unwrap();
     delete::<Secret>(&client, &key(&fixture, "unseen")).await;
-    // The next list has nothing of it, and no watch tells of it.
+    // The next list does not contain it, and no watch reports it.
     let _expired = proxy.inject(watches().first(1), Fault::error_event(410));
     drop(away);
     calls.reach("second", 1).await;
@@ -575,7 +575,7 @@ async fn a_controller_whose_informer_is_removed_uses_the_next(fixture: Fixture) 
     let stall = proxy.inject(Matching::any().path("/configmaps"), Fault::stall());
     stage.cluster.cache().remove(&Resource::of::<ConfigMap>());
     stall.hit().await;
-    // Between the two informers nobody looks.
+    // No informer watches in between.
     delete::<ConfigMap>(&client, &key(&fixture, "goes")).await;
     client.create(&config_map(&fixture, "comes", "1")).await.unwrap();
     drop(stall);
@@ -616,7 +616,7 @@ async fn keys_sent_before_or_between_runs_wait_in_the_channel(fixture: Fixture) 
     calls.reach("b2", 1).await;
     running.stop(GRACE).await.unwrap();
     drop(controller);
-    // The tasks of the run are gone soon.
+    // The tasks of the run end soon.
     let back = loop {
         match sender.send(ObjectKey::new("", "late")).now_or_never() {
             Some(Err(key)) => break key,
@@ -661,7 +661,7 @@ async fn a_timer_fires_at_once_and_then_at_its_interval(fixture: Fixture) {
         assert_eq!(calls.count("report"), time);
         clock.advance(Duration::from_nanos(1));
     }
-    // What was missed is not made up for.
+    // Missed ticks are not made up for.
     calls.reach("report", 4).await;
     sleeps(&clock, &controller, 240).await;
     clock.advance(Duration::from_secs(6000));

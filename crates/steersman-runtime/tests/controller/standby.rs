@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a replica keeps, and what it does not, while another one leads.
+//! Keys and caches of a standby replica.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -19,7 +19,7 @@ use steersman_runtime::{
 use steersman_testing::Fixture;
 use support::{key, object};
 
-/// Keeps `copy` as `value` is, and deletes those that are `done`.
+/// Keeps `copy` equal to `value`, and deletes objects that are `done`.
 async fn tidy_up(request: Request, cx: Context) -> Result<Action, BoxError> {
     let Some(map) = cx.client().get::<ConfigMap>(request.key()).await? else {
         return Ok(Action::await_change());

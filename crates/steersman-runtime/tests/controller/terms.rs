@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the end of a term means for what is in flight.
+//! Effects of the end of a term on reconciles in flight.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -47,9 +47,9 @@ async fn guarantee_8_reconciles_in_flight_get_a_stop_request_when_their_term_end
         calls.then(move |key: ObjectKey, cx, time| {
             let told = Arc::clone(&told);
             async move {
-                // It comes again in the next term, and is not in the way of the other then.
+                // It is reconciled again in the next term, and does not block the other one then.
                 if key.name() == "a" && time == 1 {
-                    // Something that nobody can cancel.
+                    // Work that cannot be cancelled.
                     let busy = tokio::task::spawn_blocking(move || {
                         while !cx.stop().is_requested() {
                             thread::sleep(Duration::from_millis(1));
@@ -71,7 +71,7 @@ async fn guarantee_8_reconciles_in_flight_get_a_stop_request_when_their_term_end
     keeper.revoke();
     told.subscribe().wait_for(|told| *told).await.unwrap();
     keeper.vacated().await;
-    // The run goes on, and so does the work in the next term.
+    // The run continues, and so does the work in the next term.
     keeper.grant(Fence::open());
     controller.enqueue(key(&fixture, "b"));
     calls.reach("b", 1).await;

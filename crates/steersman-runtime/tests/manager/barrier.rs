@@ -25,7 +25,7 @@ use kinds::{TestKind, Uids};
 use managed::{Log, Steps, cluster, cluster_builder, cluster_through, let_go_on, run, until};
 use support::{HERE, get};
 
-/// The limit does not pass during a test: what goes on does so for another reason.
+/// The limit does not pass during a test: a start has another reason.
 const FAR_AWAY: Duration = Duration::from_secs(3600);
 
 fn patient(cluster: Cluster) -> ManagerBuilder {
@@ -58,7 +58,7 @@ async fn ready(manager: &Manager, name: &str) {
     standings.when(|all| all.get(name).is_some_and(is_ready)).await;
 }
 
-/// What `/readyz` says that caches wait for.
+/// Returns the caches that `/readyz` reports as not in sync.
 async fn waiting(manager: &Manager) -> String {
     get(manager.addresses().health.unwrap(), "/readyz/caches")
         .await
@@ -317,7 +317,7 @@ impl Reading {
         }
     }
 
-    /// What it found when it began.
+    /// The objects that it found at its start.
     async fn found(&self) -> Vec<String> {
         until(|| !self.steps.all().is_empty()).await;
         self.steps.all()
@@ -430,7 +430,7 @@ async fn a_runnable_that_waits_for_its_caches_can_be_stopped(fixture: Fixture) {
     assert!(reading.steps.all().is_empty());
 }
 
-/// Reads from a cache that it names when it is told to end.
+/// Reads from a declared cache after a stop request.
 struct Farewell(Reading);
 
 impl Runnable for Farewell {
@@ -458,7 +458,7 @@ impl Runnable for Farewell {
 // R45
 #[steersman_testing::test]
 async fn guarantee_1_caches_end_after_the_runnables_that_need_them(fixture: Fixture) {
-    // Nothing lingers there, so that a cache is there because somebody holds it.
+    // Nothing lingers there, so that a cache exists only while it is held.
     let cluster = cluster(&fixture).await;
     let manager = patient(cluster.clone()).build().await.unwrap();
     let farewell = Farewell(Reading::new(&cluster));

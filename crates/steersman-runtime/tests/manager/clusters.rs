@@ -298,7 +298,7 @@ async fn a_cluster_is_seen_to_drain_until_it_is_removed(fixture: Fixture) {
     running.stop().await.unwrap();
 }
 
-/// Works on a cluster that it names, and reads from it once more after it was told to stop.
+/// Works on a cluster that it names, and reads from it once more after a stop request.
 struct Reader {
     steps: Steps,
     go_on: Arc<Notify>,

@@ -30,16 +30,16 @@ use elected::{figure, lease};
 use kinds::{TestKind, Uids, conditional, is_watch};
 use managed::{Log, cluster, cluster_through, config_map, is_dormant, key, manager_of, run, stands};
 
-/// How often a kind comes and goes while others have much to do.
+/// Number of installs and removals of a kind while others are busy.
 const CYCLES: u32 = 20;
 
 /// So many changes are enough to compare one who has to do with that and one who has not.
 const ENOUGH: u32 = 80;
 
-/// A thread may stand still for some cycles. Whoever waits for them waits for many.
+/// A thread can stall for some cycles, so the tests wait for many.
 const LATE: u32 = 5;
 
-/// Whoever gets so many times less done is held up.
+/// Factor of lost throughput that counts as blocked.
 const SLOWER: u32 = 5;
 
 // R6, R16, R39, R40
@@ -59,7 +59,7 @@ async fn a_busy_controller_is_not_disturbed_by_other_kinds_that_are_installed_an
     Controller::of::<ConfigMap>("maps")
         .add_to(&manager, log.clone())
         .unwrap();
-    // The same beside it, where nothing comes or goes: it is as slow as the machine is.
+    // The same without installs and removals: the speed of the machine.
     let (undisturbed, other_log) = (manager_of(cluster(&fixture).await).await, Log::new());
     Controller::of::<ConfigMap>("undisturbed")
         .add_to(&undisturbed, other_log.clone())
@@ -67,7 +67,7 @@ async fn a_busy_controller_is_not_disturbed_by_other_kinds_that_are_installed_an
     let (running, other_running) = (run(&manager), run(&undisturbed));
     manager.elected().await;
     let taken = lease(&fixture).await.spec.unwrap();
-    // How often the kind has come and gone, and how much each of the two has done since it was looked at.
+    // Number of installs and removals, and the work of each of the two since the last check.
     let [cycle, done, other_done] = [0, 0, 0].map(AtomicU32::new);
     let load = {
         // Several objects, each of which is changed as soon as its last change was seen. However slow the machine is: what
@@ -141,7 +141,7 @@ async fn a_busy_controller_is_not_disturbed_by_other_kinds_that_are_installed_an
 #[steersman_testing::test]
 async fn the_informer_of_a_removed_kind_ends_at_once(fixture: Fixture) {
     let proxy = fixture.proxy().await;
-    // Others that nobody holds are kept for an hour.
+    // Other unused informers are kept for an hour.
     let watched = managed::cluster_builder(&fixture, "default")
         .config(proxy.endpoint().config(fixture.admin()).unwrap())
         .cache(|cache| cache.linger(Duration::from_secs(3600)))

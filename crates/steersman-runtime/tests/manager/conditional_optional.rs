@@ -27,7 +27,7 @@ use steersman_testing::{
 use kinds::{TestKind, Uids};
 use managed::{Log, cluster, cluster_builder, cluster_through, manager_of, run, until};
 
-/// Lets nobody watch widgets any more.
+/// Rejects all watches of widgets from now on.
 fn hide_widgets(proxy: &FaultProxy) -> Injected {
     let hidden = proxy.inject(Matching::any().path("/widgets"), Fault::answer(503));
     assert!(proxy.cut(&Matching::watches().path("/widgets"), Cut::Clean) > 0);
@@ -67,7 +67,7 @@ async fn objects_that_are_removed_with_their_kind_trigger_their_mapped_keys(fixt
     widgets.apply(&client, "one").await;
     is_woken_again(&log, "one", 0).await;
 
-    // Nobody sees how they go.
+    // No watch sees their deletion.
     let hidden = hide_widgets(&proxy);
     let before = log.count("one");
     widgets.uninstall().await;
@@ -123,7 +123,7 @@ async fn on_deleted_everywhere_is_called_for_objects_that_are_removed_with_their
     running.stop().await.unwrap();
 }
 
-/// A cluster through a proxy whose time goes on when the test says so.
+/// A cluster through a proxy, with a manual clock.
 async fn timed(fixture: &Fixture, proxy: &FaultProxy) -> (TestClock, Cluster) {
     let clock = TestClock::new();
     let cluster = cluster_builder(fixture, "default")
@@ -135,7 +135,7 @@ async fn timed(fixture: &Fixture, proxy: &FaultProxy) -> (TestClock, Cluster) {
     (clock, cluster)
 }
 
-/// Lets time go on for those who ask again within a moment, as long as they do.
+/// Advances the clock for tasks that poll, as long as they do.
 async fn go_on_by_moments(clock: &TestClock) {
     loop {
         let soon = clock.now() + Duration::from_millis(50);
@@ -162,7 +162,7 @@ async fn a_removed_kind_that_a_reconciler_reads_costs_nothing_and_is_read_at_onc
         let (is_reading, seen) = (is_reading.load(Ordering::Relaxed), seen.clone());
         let resource = resource.clone();
         async move {
-            // What it has read from stays with the run.
+            // The run keeps the informer that it has read from.
             if is_reading {
                 let object = cx.client().of(&resource).get(request.key()).await?;
                 let uid = object.and_then(|object| object.metadata.uid.clone());
@@ -203,7 +203,7 @@ async fn a_removed_kind_that_a_reconciler_reads_costs_nothing_and_is_read_at_onc
                 let is_widgets = |one: &&Exchange| one.path.ends_with("/widgets");
                 all.iter().filter(is_widgets).count()
             };
-            // What was on its way has arrived.
+            // All events in flight have arrived.
             for _ in 0..5 {
                 fixture.client().apiserver_version().await.unwrap();
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kinds that are replaced where definitions may not be watched.
+//! Kinds that are replaced while the server rejects watches of CRDs.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -31,7 +31,7 @@ async fn limited(fixture: &Fixture) -> Cluster {
         .unwrap()
 }
 
-/// What a reconcile found: the uid of the object if there was one, and how often it had failed before.
+/// Result of a reconcile: the uid of the object if it exists, and the number of earlier failures.
 #[derive(Clone, Debug, PartialEq)]
 struct Found {
     name: String,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is left of a controller when its kind goes, and what stays when nobody can tell whether it has.
+//! State of a controller after its kind was removed, and while its presence is unknown.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -208,7 +208,7 @@ async fn reconciles_in_flight_where_one_of_several_clusters_loses_the_kind_end_i
     assert_eq!(moody.count("cancelled"), 0, "the grace period is not over");
     clock.advance(Duration::from_secs(1));
     moody.noted("cancelled").await;
-    // That of the other cluster goes on, and nothing is left of those of this one.
+    // The informer of the other cluster continues, and those of this cluster have ended.
     until(|| controller.depth().in_flight() == 1).await;
     assert_eq!(moody.count("ended in order"), 1);
     until(|| watched.cache().informers().is_empty()).await;
@@ -221,7 +221,7 @@ async fn reconciles_in_flight_where_one_of_several_clusters_loses_the_kind_end_i
     assert_eq!(moody.count("ended in order"), 2);
 }
 
-/// A cluster that has to poll: nobody may watch definitions or services.
+/// A cluster that has to poll: watches of CRDs and APIServices are forbidden.
 async fn polling(builder: steersman_cluster::ClusterBuilder, proxy: &FaultProxy) -> (Cluster, [Injected; 2]) {
     let refused = ["/customresourcedefinitions", "/apiservices"]
         .map(|path| proxy.inject(Matching::any().path(path), Fault::answer(403)));
@@ -274,7 +274,7 @@ async fn a_discovery_that_fails_changes_nothing_for_those_that_run_and_those_tha
     stands(&manager, "gadgets", is_dormant).await;
     assert!(is_ready(&manager).await);
 
-    // Of those that can be discovered, nothing can be told any more.
+    // Discovery knows nothing any more.
     let broken = proxy.inject(Matching::reads().path("/apis"), Fault::answer(503));
     let kinds = [&widgets, &gadgets, &extras].map(|kind| kind.resource.clone());
     until(|| {
@@ -353,7 +353,7 @@ async fn a_part_of_discovery_that_is_missing_is_not_absent(fixture: Fixture) {
     until(|| presence(&watched, &things) == Presence::Unknown).await;
     assert!(is_dormant(&manager.statuses().of("things").unwrap()));
     assert!(is_ready(&manager).await);
-    // The rest is told as before.
+    // The rest is reported as before.
     assert_eq!(presence(&watched, &widgets.resource), Presence::Present);
     widgets.uninstall().await;
     stands(&manager, "widgets", is_dormant).await;
@@ -388,7 +388,7 @@ async fn a_late_detected_removal_of_a_kind_is_not_an_error(fixture: Fixture) {
     drop(looked);
     let first = seen.saw("one").await;
 
-    // The server ends the watch of a kind that is gone, and does not know it any more.
+    // The server closes the watch of a removed kind, and returns 404 for it.
     widgets.uninstall().await;
     proxy
         .wait_for(|all| {
@@ -399,7 +399,7 @@ async fn a_late_detected_removal_of_a_kind_is_not_an_error(fixture: Fixture) {
     let_go_on().await;
     assert_eq!(manager.statuses().of("widgets"), Some(RunnableStatus::Ready));
 
-    // What comes back before anybody asked is the same kind for all that is known, and has other objects.
+    // A kind that is installed again before the next poll looks unchanged, and has other objects.
     widgets.install().await;
     widgets.apply(&client, "one").await;
     until(|| {

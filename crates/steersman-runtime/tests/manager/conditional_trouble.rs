@@ -36,7 +36,7 @@ fn watches_of_widgets(exchanges: &[Exchange]) -> usize {
     exchanges.iter().filter(|one| is_watch(one, "widgets")).count()
 }
 
-/// Those that were not refused: a server may end a watch before the definition is seen to go.
+/// Watches that were accepted: a server can close a watch before the deletion of the CRD is seen.
 fn opened_watches(exchanges: &[Exchange]) -> usize {
     let is_open = |one: &&Exchange| is_watch(one, "widgets") && one.status == Some(200);
     exchanges.iter().filter(is_open).count()
@@ -85,7 +85,7 @@ async fn a_permission_to_watch_crds_that_is_revoked_and_granted_restarts_nothing
     seen.saw("two").await;
     assert_eq!(watches_of_widgets(&proxy.exchanges()), 1, "it was started anew");
 
-    // Now polling tells of what happens.
+    // Now polling reports changes.
     widgets.uninstall().await;
     stands(&manager, "widgets", is_dormant).await;
     seen.clear();
@@ -141,7 +141,7 @@ async fn a_server_that_fails_after_a_permission_went_stops_nothing_that_polling_
     gadgets.apply(&client, "one").await;
     former.saw("one").await;
 
-    // Definitions may not be watched any more. Polling tells of what comes and goes.
+    // Watches of CRDs are forbidden from now on. Polling reports installs and removals.
     let definitions = || Matching::any().path(DEFINITIONS);
     let revoked = proxy.inject(definitions(), Fault::answer(403));
     assert!(proxy.cut(&definitions(), Cut::Clean) > 0);
@@ -219,7 +219,7 @@ async fn each_cluster_is_worked_on_while_it_has_the_kind(fixture: Fixture) {
     running.stop().await.unwrap();
 }
 
-/// Lets objects be converted by a webhook, which nobody serves, or by nobody.
+/// Sets the conversion of objects to an unreachable webhook, or to none.
 async fn convert_by_webhook(client: &Client, kind: &TestKind, proxy: &FaultProxy, by_webhook: bool) {
     let webhook = json!({
         "conversionReviewVersions": ["v1"],
@@ -235,7 +235,7 @@ async fn convert_by_webhook(client: &Client, kind: &TestKind, proxy: &FaultProxy
     while client.of(&kind.resource).get(&kind.key("one")).await.is_ok() == by_webhook {
         tokio::task::yield_now().await;
     }
-    // A real server ends those that are open.
+    // A real server closes open watches.
     proxy.cut(&Matching::watches().path("/widgets"), Cut::Clean);
 }
 
@@ -272,7 +272,7 @@ async fn a_kind_whose_objects_cannot_be_converted_is_present_and_degraded(fixtur
         maps.saw(name, Some("1")).await;
     };
 
-    // From the start: it is not absent, and says what it waits for. Nobody else is held up.
+    // From the start: it is not absent, and reports what it waits for. Nothing else waits.
     widgets.install().await;
     apply_stored(&client, &widgets, "one").await;
     convert_by_webhook(&client, &widgets, &proxy, true).await;
@@ -287,7 +287,7 @@ async fn a_kind_whose_objects_cannot_be_converted_is_present_and_degraded(fixtur
     seen.saw("one").await;
     stands(&manager, "widgets", RunnableStatus::is_ready).await;
 
-    // While it runs: it keeps running with what it has, and goes on when they can be converted again.
+    // While it runs: it keeps running with its stored objects, and continues when they can be converted again.
     convert_by_webhook(&client, &widgets, &proxy, true).await;
     apply_stored(&client, &widgets, "two").await;
     stands(&manager, "widgets", is_degraded).await;
@@ -341,7 +341,7 @@ async fn a_kind_that_is_installed_again_with_another_scope_is_watched_in_it(fixt
         }
         let uid = seen.saw("one").await;
         stands(&manager, "widgets", RunnableStatus::is_ready).await;
-        // Who owns something is found by a key that has a namespace or has none.
+        // The key of an owner has a namespace or none.
         seen.clear();
         let child = owned(&fixture, &widgets, &format!("child-{round}"), &uid);
         client.create(&child).await.unwrap();
@@ -378,7 +378,7 @@ async fn an_unknown_presence_starts_nothing_stops_nothing_and_is_named(fixture: 
     widgets.apply(&client, "one").await;
     let running = run(&manager);
 
-    // From the start: nothing runs, and whoever asks is told why.
+    // From the start: nothing runs, and the status contains the reason.
     let is_waiting = |standing: &RunnableStatus| standing.to_string().contains("cannot determine");
     stands(&manager, "widgets", is_waiting).await;
     let (status, body) = probe(&manager, "/readyz").await;
@@ -401,7 +401,7 @@ async fn an_unknown_presence_starts_nothing_stops_nothing_and_is_named(fixture: 
     .await;
     shown("runnable widgets: ready".to_owned()).await;
 
-    // While it runs: it goes on.
+    // While it runs: it continues.
     let broken = proxy.inject(definitions(), Fault::answer(503));
     proxy.cut(&definitions(), Cut::Clean);
     broken.hit().await;
@@ -411,7 +411,7 @@ async fn an_unknown_presence_starts_nothing_stops_nothing_and_is_named(fixture: 
     assert_eq!(watches_of_widgets(&proxy.exchanges()), 1);
     drop(broken);
 
-    // What is absent is ready, and shown as such.
+    // A runnable whose kind is absent is ready, and reported as dormant.
     widgets.uninstall().await;
     stands(&manager, "widgets", is_dormant).await;
     assert_eq!(probe(&manager, "/readyz").await.0, 200);

@@ -158,7 +158,7 @@ async fn guarantee_5_a_replica_that_loses_the_lease_steps_down_and_can_lead_agai
     log.when(|log| log.len() == 2).await;
     leads.wait_for(|counts| *counts == (1, 1)).await.unwrap();
 
-    // Somebody else says that the lease is theirs.
+    // Another holder writes its name into the lease.
     let theft = json!({"spec": {"holderIdentity": "thief", "renewTime": "2031-01-01T00:00:00.000000Z"}});
     leases(&fixture)
         .patch(LEASE, &PatchParams::default(), &Patch::Merge(&theft))
@@ -242,7 +242,7 @@ async fn guarantee_6_the_lease_is_not_given_up_before_the_work_has_ended(fixture
     managed::stands(&one.manager, "slow", RunnableStatus::is_ready).await;
     running.tell();
     ends.wait_for(|ending| *ending).await.unwrap();
-    // It goes on to renew while it ends.
+    // It continues to renew while it stops.
     let renewed = lease(&fixture).await.spec.unwrap().renew_time;
     until(async || lease(&fixture).await.spec.unwrap().renew_time > renewed).await;
     assert_eq!(holder(&fixture).await, "one");
@@ -288,7 +288,7 @@ async fn guarantee_6_the_lease_expires_if_leader_work_does_not_end(fixture: Fixt
 async fn guarantee_6_work_that_is_ending_does_not_outlive_a_lease_that_is_lost(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let one = Replica::new(&fixture, &proxy, short(&fixture, "one"), "one", |builder| {
-        // Nobody lives to see the end of it.
+        // The lease outlasts the test.
         builder.shutdown_timeout(Duration::from_secs(3600))
     })
     .await;
@@ -401,7 +401,7 @@ async fn guarantee_1_a_leader_that_cannot_renew_writes_nothing_after_the_deadlin
         .iter()
         .map(|write| write.arrived.saturating_duration_since(deadline))
         .max();
-    // The proxy sees a request a moment after it was sent. Until the lease ends, nobody else writes.
+    // The proxy sees a request a moment after it was sent. Until the lease ends, no other replica writes.
     assert!(late.unwrap() < Duration::from_secs(2), "{late:?}");
     running.stop().await.unwrap();
 }
@@ -574,7 +574,7 @@ async fn a_run_follows_another_and_a_lease_can_be_kept_at_the_end(fixture: Fixtu
     let one = Replica::new(&fixture, &proxy, election, "one", |builder| builder).await;
     for _ in 0..2 {
         let running = one.run();
-        // The second one waits until the lease of the first has run out, since it cannot know that nobody is left.
+        // The second one waits until the lease of the first has run out, since it cannot know that the first has ended.
         one.manager.elected().await;
         running.stop().await.unwrap();
         assert!(!one.manager.is_leading());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Elections in which everything goes wrong, repeatably: replicas in one process whose clocks run at different rates and
+//! Elections under faults, repeatably: replicas in one process whose clocks run at different rates and
 //! jump, that stall, are suspended, cut off, killed and stopped, whose requests and answers are lost and whose writes are
 //! refused. Leases are deleted while new replicas start. The work of a replica fails as soon as a fence holds it back.
 //!
@@ -30,16 +30,16 @@ const REPLICAS: usize = 3;
 /// The longest that a replica is in trouble.
 const TROUBLE: Duration = Duration::from_secs(10);
 
-/// What happens to a replica that is not as it should be, until when.
+/// A fault of a replica, and its end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Trouble {
-    /// The process stands still; its clocks are right when it goes on.
+    /// The process stalls; its clocks are right when it continues.
     Stalled { since: Duration },
     /// So does the machine, and its monotonic clock with it.
     Suspended { since: Duration },
     /// No byte passes.
     CutOff,
-    /// It is gone; a new process follows.
+    /// The process was killed; a new process follows.
     Gone,
 }
 
@@ -96,7 +96,7 @@ impl World {
         self.started += 1;
         let identity = format!("replica-{}", self.started);
         let clock = TestClock::new();
-        // Nobody's clock shows the right time.
+        // No clock shows the right time.
         clock.advance(Duration::from_secs(self.random.next_u64() % 1000));
         let (frozen, receiver) = watch::channel(false);
         let seed = self.seed * 1000 + u64::from(self.started);
@@ -210,7 +210,7 @@ impl World {
         }
     }
 
-    /// Perhaps something goes wrong now.
+    /// Perhaps starts a fault now.
     fn begin_trouble(&mut self) {
         let index = self.draw(REPLICAS as u64) as usize;
         let (now, length) = (self.now(), Duration::from_millis(100 + self.draw(9_900)));
@@ -286,7 +286,7 @@ impl Replica {
     }
 }
 
-/// Whether leases are deleted in a world. Then nothing is lost in it, so that a leader learns of that when it can.
+/// True if leases are deleted in a world. Then no request is lost in it, so that a leader learns of that when it can.
 fn deletes_leases(seed: u64) -> bool {
     seed % 4 < 2
 }
@@ -325,7 +325,7 @@ fn writer(cluster: Cluster) -> impl steersman_runtime::Runnable {
     write.with_policy(RunPolicy::Warm)
 }
 
-/// Waits until nobody has anything to do: tokio's own clock, on which nobody else waits, moves only then.
+/// Waits until all tasks are idle: tokio's own clock, which nothing else uses, moves only then.
 async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
@@ -342,7 +342,7 @@ async fn simulate(seed: u64) -> (u32, u32) {
         }
         world.step().await;
     }
-    // Everything ends at some time, and then somebody leads.
+    // Every fault ends at some time, and then a replica leads.
     let healed = world.now() + TROUBLE;
     while world.now() < healed + 2 * LEASE {
         world.step().await;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a leader may write when its time is up, its machine was suspended, or its threads are busy.
+//! Writes of a leader after its deadline, after a suspend, and while its threads are busy.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -26,7 +26,7 @@ use tokio::sync::watch;
 const LEASE: Duration = Duration::from_secs(15);
 const RENEW: Duration = Duration::from_secs(10);
 
-/// Says how its writes went, and writes whenever it is told to.
+/// Writes on each request of the test, and reports the results.
 #[derive(Clone)]
 struct Writer {
     told: watch::Receiver<u32>,
@@ -175,7 +175,7 @@ async fn guarantee_1_a_machine_that_was_suspended_writes_nothing_when_it_wakes_u
     assert_eq!(stage.writer.outcome(1).await, Err(true));
     assert_eq!(patches(&stage.proxy).len(), 1);
     assert_eq!(events(&stage.proxy), 1, "events are writes, too");
-    // The election notices with its next timer, before it sends anything. Nobody took the lease, so it leads again.
+    // The election notices with its next timer, before it sends anything. No other replica took the lease, so it leads again.
     let renewals = |all: &[Exchange]| {
         all.iter()
             .filter(|one| is_about_lease(one) && one.is_write())
@@ -239,7 +239,7 @@ fn careless(
     (runnable.with_policy(needs), counts)
 }
 
-/// Shows that a leader which fails because it may not write any more is no reason to end the run.
+/// Shows that the run continues when a leader fails because its writes are fenced.
 async fn goes_on_after_a_suspend(
     fixture: &Fixture,
     needs: RunPolicy,
@@ -298,7 +298,7 @@ async fn guarantee_5_a_fenced_warm_runnable_with_its_own_lease_runs_again(fixtur
     goes_on_after_a_suspend(&fixture, RunPolicy::Warm, Election::per_runnable).await;
 }
 
-/// A warm-up runnable that takes a term and does not let it go when it ends, but only when it is told to, or has to stop.
+/// A warm-up runnable that keeps a term after its end, until the test releases it or a stop is requested.
 fn deaf(let_go: watch::Receiver<bool>) -> impl Runnable {
     let run = run_fn("deaf", move |cx: RunContext| {
         let mut let_go = let_go.clone();
@@ -320,7 +320,7 @@ fn deaf(let_go: watch::Receiver<bool>) -> impl Runnable {
 
 const STEP_DOWN: Duration = Duration::from_secs(30);
 
-/// A replica that has lost its lease while its work goes on.
+/// A replica that has lost its lease while its work continues.
 async fn zombie(
     fixture: &Fixture,
     more: impl FnOnce(Election) -> Election,
@@ -605,7 +605,7 @@ async fn guarantee_4_a_program_whose_threads_are_all_blocked_keeps_its_lease(fix
     let slow = r#"leader_election_slowpath_total{name="operator"}"#;
     assert_eq!(figure(&manager, slow), Some(0.0));
     assert_eq!(lease(&fixture).await.spec.unwrap().lease_transitions, transitions);
-    // It goes on as if nothing had been, and hands over.
+    // It continues as before, and releases the lease.
     look.send_replace(true);
     standby.manager.elected().await;
     running.stop().await.unwrap();

@@ -53,7 +53,7 @@ async fn existing_created_updated_and_deleted_objects_are_reconciled(fixture: Fi
     assert_eq!(controller.depth().in_flight(), 0);
 }
 
-/// Says when it starts and when it ends, and ends when it is told to.
+/// Records its start and its end, and ends on a stop request.
 fn task(
     name: &str,
     steps: &Steps,
@@ -147,7 +147,7 @@ async fn guarantee_1_leader_elected_runnables_start_last_and_end_first() {
     manager
         .add(task("b-webhook", &steps, RunPolicy::BeforeCaches))
         .unwrap();
-    // It takes its time to end, and the others are told only after that.
+    // It ends late, and the others get their stop request only after that.
     let (go_on, ending) = (Arc::new(Notify::new()), steps.clone());
     let slow = {
         let go_on = Arc::clone(&go_on);
@@ -223,7 +223,7 @@ async fn guarantee_3_a_panic_is_a_failure() {
 // R65
 #[test]
 fn guarantee_3_an_endpoint_that_ends_ends_the_run() {
-    // Where the runtime waits for no sockets, none can be served.
+    // A runtime without I/O cannot serve sockets.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build();
@@ -362,7 +362,7 @@ async fn guarantee_4_no_cluster_is_taken_in_while_it_stops() {
     running.ended().await.unwrap();
 }
 
-/// A manager whose time goes on when the test says so, with a runnable that ends at `until` at the earliest.
+/// A manager with a manual clock and a runnable that ends at `until` at the earliest.
 async fn reluctant(grace: Duration) -> (TestClock, Manager, Arc<Notify>) {
     let clock = TestClock::new();
     let manager = Manager::builder()
@@ -490,7 +490,7 @@ async fn dropping_a_run_cancels_everything_and_another_can_follow() {
 #[steersman_testing::test]
 async fn a_stop_is_heard_while_a_cache_cannot_sync(fixture: Fixture) {
     let proxy = fixture.proxy().await;
-    // Its time stands still: what goes on does so because it is told to, and not because a limit has passed.
+    // Its clock stands still: steps are caused by the test, not by a limit.
     let clock: Arc<dyn Clock> = Arc::new(TestClock::new());
     let cluster = managed::cluster_builder(&fixture, "default")
         .config(proxy.endpoint().config(fixture.admin()).unwrap())
@@ -655,7 +655,7 @@ async fn guarantee_8_removing_a_cluster_stops_the_runnables_that_require_it(fixt
     running.stop().await.unwrap();
 }
 
-/// Leads and cannot do without cluster `b`. It goes on when it is told to, after it was told to stop.
+/// Leads and requires cluster `b`. After a stop request it continues until the test releases it.
 struct Dependent {
     steps: Steps,
     go_on: Arc<Notify>,

@@ -66,7 +66,7 @@ async fn holder(fixture: &Fixture, lease: &str) -> Option<String> {
     lease?.spec?.holder_identity
 }
 
-/// Gives a lease that is not there yet to somebody who never renews.
+/// Creates a lease with a holder that never renews.
 async fn hold(fixture: &Fixture, lease: &str) {
     let held = json!({
         "metadata": {"name": lease, "namespace": fixture.namespace()},

@@ -72,7 +72,7 @@ async fn guarantee_6_runnables_of_a_cancelled_run_end_before_the_next_run_starts
     let (deaf, go_on) = deaf_at_first(RunPolicy::AllReplicas, &begun);
     manager.add(deaf).unwrap();
     cancelled_in_its_midst(&manager, &begun).await;
-    // What needs leadership starts when all others have made their first step, or wait for what is left of them.
+    // Leader-elected runnables start when all others have made their first step, or wait for their former tasks.
     let starting = steps.clone();
     let leader = run_fn("leader", move |_: RunContext| {
         starting.add("leader starts");
@@ -112,7 +112,7 @@ async fn guarantee_1_caches_wait_for_runnables_before_caches_also_after_a_cancel
     running.stop().await.unwrap();
 }
 
-/// Whether the thread of a cluster runs. Elsewhere than on Linux this is not known.
+/// Returns true if the thread of a cluster runs. Known on Linux only.
 fn has_thread(cluster: &str) -> bool {
     let name = format!("steersman-{cluster}\n");
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else {

@@ -126,7 +126,7 @@ async fn no_runnable_starts_before_all_declared_caches_are_in_sync(fixture: Fixt
         }
         assert!(body.contains("waiting") || body.contains("runnables"), "{body}");
     }
-    // What filled the caches at the start is not asked for again.
+    // The lists of the start are not repeated.
     for proxy in [&pair.near, &pair.far] {
         let all = proxy.exchanges();
         let watches = all
@@ -470,7 +470,7 @@ async fn one_endpoint_has_the_metrics_of_all_clusters_and_controllers(fixture: F
         }
     }
     running.stop().await.unwrap();
-    // One lease for all, in the first cluster; besides that a cached read asks nobody.
+    // One lease for all, in the first cluster; besides that a cached read sends no request.
     let leases = Api::<Lease>::namespaced(fixture.client(), fixture.namespace());
     let leases = leases.list(&ListParams::default()).await.unwrap();
     assert_eq!(leases.items.len(), 1);

@@ -39,7 +39,7 @@ async fn signer(fixture: &Fixture, proxy: &FaultProxy, name: &str) -> Replica {
     replica
 }
 
-/// Whether somebody has seen how it stands with the lease.
+/// Returns true if a replica has observed the lease.
 fn looked(all: &[Exchange]) -> bool {
     let mut watches = all.iter().filter(|one| one.is_watch());
     watches.any(|one| one.path.contains("/leases"))
@@ -296,11 +296,11 @@ async fn a_warm_up_that_is_forbidden_is_retried_unready_or_ends_the_run_if_stric
     }
 }
 
-/// Shows that a replica which may not read a kind leaves a lease to others only until its time for that is over.
+/// Shows that a replica without read permission for a kind leaves a lease to others only until its patience ends.
 async fn leads_without(fixture: &Fixture, election: Election, leads: impl Fn(&Manager) -> bool) {
     let proxy = fixture.proxy().await;
     let _forbidden = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::answer(403));
-    // Nobody lives to see the end of its patience.
+    // Its patience outlasts the test.
     let election = election.cold_patience(Duration::from_secs(3600));
     let one = Replica::new(fixture, &proxy, election, "one", probed).await;
     Controller::of::<ConfigMap>("maps")
@@ -343,7 +343,7 @@ async fn a_cluster_that_stalls_or_refuses_past_the_sync_timeout_leaves_the_repli
     for (name, fault) in [("one", Fault::stall()), ("two", Fault::answer(403))] {
         let (proxy, far_proxy) = (fixture.proxy().await, fixture.proxy().await);
         let trouble = far_proxy.inject(Matching::method("GET").path("/configmaps"), fault);
-        // Nobody lives to see the end of its patience.
+        // Its patience outlasts the test.
         let election = steady(&fixture, name).cold_patience(Duration::from_secs(3600));
         let one = Replica::new(&fixture, &proxy, election, name, |builder| {
             probed(builder).cache_sync_timeout(Duration::from_millis(100))
@@ -372,7 +372,7 @@ async fn a_cluster_that_stalls_or_refuses_past_the_sync_timeout_leaves_the_repli
     }
 }
 
-/// A warm-up from a function that does as it is told.
+/// A warm-up from a function that the test controls.
 fn warming<F, Fut>(one: &Replica, then: F) -> watch::Sender<bool>
 where
     F: Fn(RunContext) -> Fut + Send + Sync + 'static,
@@ -391,7 +391,7 @@ where
     go_on
 }
 
-/// Shows that a replica with such a warm-up is cold until it is told to go on, and leads after that.
+/// Shows that a replica with such a warm-up is cold until the test continues it, and leads after that.
 async fn is_cold_until(fixture: &Fixture, warming: impl FnOnce(&Replica) -> watch::Sender<bool>) {
     let proxy = fixture.proxy().await;
     let election = steady(fixture, "one").cold_patience(Duration::from_secs(3600));
@@ -567,7 +567,7 @@ async fn guarantee_8_a_cold_replica_leaves_the_lease_to_a_warm_one_for_a_time(fi
     let running_warm = warm.run();
     warm.manager.elected().await;
     assert!(!cold.manager.is_leading());
-    // It has to do it when nobody else does.
+    // It has to lead when no other replica does.
     running_warm.stop().await.unwrap();
     cold.manager.elected().await;
     running_cold.stop().await.unwrap();

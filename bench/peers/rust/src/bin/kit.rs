@@ -2,26 +2,20 @@
 //! An operator with five children for each Site, as kube-rs' documentation writes one: it applies each child in each
 //! reconcile, and patches the status only if it differs.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bench_protocol::{
     participant::{self, Start, Told},
     rounds::Rounds,
+    sites,
 };
 use futures::StreamExt;
 use k8s_openapi::{
-    ByteString,
     api::{
-        apps::v1::{Deployment, DeploymentSpec},
-        core::v1::{
-            ConfigMap, ConfigMapVolumeSource, Container, ContainerPort, PodSpec, PodTemplateSpec, Secret,
-            Service, ServiceAccount, ServicePort, ServiceSpec, Volume, VolumeMount,
-        },
+        apps::v1::Deployment,
+        core::v1::{ConfigMap, Secret, Service, ServiceAccount},
     },
-    apimachinery::pkg::{
-        apis::meta::v1::{Condition, LabelSelector, OwnerReference, Time},
-        util::intstr::IntOrString,
-    },
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
 use kube::{
@@ -55,6 +49,7 @@ struct SiteSpec {
 struct SiteStatus {
     observed_generation: Option<i64>,
     ready_replicas: i32,
+    #[schemars(with = "Vec<serde_json::Value>")]
     conditions: Vec<Condition>,
 }
 
@@ -101,27 +96,21 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 async fn reconcile(site: Arc<Site>, operator: Arc<Operator>) -> Result<Action, kube::Error> {
-    let labels = labels(&site);
     let meta = ObjectMeta {
-        name: site.metadata.name.clone(),
         namespace: site.metadata.namespace.clone(),
-        labels: Some(labels.clone()),
-        owner_references: Some(
-            site.controller_owner_ref(&())
-                .into_iter()
-                .collect::<Vec<OwnerReference>>(),
-        ),
-        ..ObjectMeta::default()
+        owner_references: Some(site.controller_owner_ref(&()).into_iter().collect()),
+        ..sites::metadata(&site.name_any())
     };
-    operator.apply(&page(&site, meta.clone())).await?;
-    operator.apply(&token(&site, meta.clone())).await?;
-    let account = ServiceAccount {
-        metadata: meta.clone(),
-        ..ServiceAccount::default()
-    };
-    operator.apply(&account).await?;
-    operator.apply(&service(meta.clone(), labels.clone())).await?;
-    let deployment = operator.apply(&deployment(&site, meta, labels)).await?;
+    let spec = &site.spec;
+    operator
+        .apply(&sites::config_map(&spec.page, meta.clone()))
+        .await?;
+    operator.apply(&sites::secret(meta.clone())).await?;
+    operator.apply(&sites::service_account(meta.clone())).await?;
+    operator.apply(&sites::service(meta.clone())).await?;
+    let deployment = operator
+        .apply(&sites::deployment(&spec.image, spec.replicas, meta))
+        .await?;
     let ready = deployment
         .status
         .and_then(|status| status.ready_replicas)
@@ -156,102 +145,6 @@ impl Operator {
         children
             .patch(&child.name_any(), &params, &Patch::Apply(child))
             .await
-    }
-}
-
-fn labels(site: &Site) -> BTreeMap<String, String> {
-    [
-        ("app.kubernetes.io/name", "site"),
-        ("app.kubernetes.io/instance", &site.name_any()),
-    ]
-    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-    .into()
-}
-
-fn page(site: &Site, metadata: ObjectMeta) -> ConfigMap {
-    ConfigMap {
-        metadata,
-        data: Some([("index.html".to_owned(), site.spec.page.clone())].into()),
-        ..ConfigMap::default()
-    }
-}
-
-fn token(site: &Site, metadata: ObjectMeta) -> Secret {
-    Secret {
-        metadata,
-        data: Some([("site".to_owned(), ByteString(site.name_any().into_bytes()))].into()),
-        ..Secret::default()
-    }
-}
-
-fn service(metadata: ObjectMeta, labels: BTreeMap<String, String>) -> Service {
-    let port = ServicePort {
-        name: Some("http".to_owned()),
-        port: 80,
-        target_port: Some(IntOrString::Int(8080)),
-        ..ServicePort::default()
-    };
-    Service {
-        metadata,
-        spec: Some(ServiceSpec {
-            selector: Some(labels),
-            ports: Some(vec![port]),
-            ..ServiceSpec::default()
-        }),
-        ..Service::default()
-    }
-}
-
-fn deployment(site: &Site, metadata: ObjectMeta, labels: BTreeMap<String, String>) -> Deployment {
-    let port = ContainerPort {
-        name: Some("http".to_owned()),
-        container_port: 8080,
-        ..ContainerPort::default()
-    };
-    let mount = VolumeMount {
-        name: "page".to_owned(),
-        mount_path: "/srv".to_owned(),
-        ..VolumeMount::default()
-    };
-    let container = Container {
-        name: "web".to_owned(),
-        image: Some(site.spec.image.clone()),
-        ports: Some(vec![port]),
-        volume_mounts: Some(vec![mount]),
-        ..Container::default()
-    };
-    let volume = Volume {
-        name: "page".to_owned(),
-        config_map: Some(ConfigMapVolumeSource {
-            name: site.name_any(),
-            ..ConfigMapVolumeSource::default()
-        }),
-        ..Volume::default()
-    };
-    let pod = PodSpec {
-        service_account_name: Some(site.name_any()),
-        containers: vec![container],
-        volumes: Some(vec![volume]),
-        ..PodSpec::default()
-    };
-    Deployment {
-        metadata,
-        spec: DeploymentSpec {
-            replicas: Some(site.spec.replicas),
-            selector: LabelSelector {
-                match_labels: Some(labels.clone()),
-                ..LabelSelector::default()
-            },
-            template: PodTemplateSpec {
-                metadata: Some(ObjectMeta {
-                    labels: Some(labels),
-                    ..ObjectMeta::default()
-                }),
-                spec: Some(pod),
-            },
-            ..DeploymentSpec::default()
-        },
-        ..Deployment::default()
     }
 }
 

@@ -8,7 +8,7 @@ use steersman_core::TestClock;
 use super::*;
 use crate::{
     Overlay, StoreOptions,
-    informer::{Handler, Registration},
+    informer::{EventHandler, Registration},
     store,
 };
 
@@ -48,7 +48,7 @@ impl Scene {
         parts.try_into().expect("a place for each")
     }
 
-    fn handle(&self, handler: impl Handler) -> Registration {
+    fn handle(&self, handler: impl EventHandler) -> Registration {
         let figures = self.dispatch.figures().of_handler("test");
         let registered = Arc::new(Registered::new("test", Box::new(handler), figures));
         self.dispatch.register(&registered);
@@ -265,19 +265,19 @@ fn a_quorum_list_replaces_the_store_at_any_revision() {
 
 /// Collects later events as text.
 fn events(scene: &Scene) -> (Registration, Arc<StdMutex<Vec<String>>>) {
-    let told: Arc<StdMutex<Vec<String>>> = Arc::default();
-    let handler = Arc::clone(&told);
+    let events: Arc<StdMutex<Vec<String>>> = Arc::default();
+    let handler = Arc::clone(&events);
     let registration = scene.handle(move |event: &Event| {
         let verb = if event.is_deletion() { "deleted" } else { "has" };
         let (name, version) = (event.object().name(), event.object().resource_version());
-        let mut told = handler.lock().unwrap_or_else(PoisonError::into_inner);
-        told.push(format!("{verb} {name} {version}"));
+        let mut events = handler.lock().unwrap_or_else(PoisonError::into_inner);
+        events.push(format!("{verb} {name} {version}"));
     });
-    (registration, told)
+    (registration, events)
 }
 
-fn take(told: &StdMutex<Vec<String>>) -> Vec<String> {
-    std::mem::take(&mut told.lock().unwrap_or_else(PoisonError::into_inner))
+fn take(events: &StdMutex<Vec<String>>) -> Vec<String> {
+    std::mem::take(&mut events.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 // D29
@@ -291,21 +291,21 @@ fn reports_an_object_deleted_between_two_lists() {
         let scene = scene();
         let [mut part] = scene.parts([namespace]);
         list(&mut part, &[object("a", "y", 80)], 90);
-        let (_registration, told) = events(&scene);
-        take(&told);
+        let (_registration, seen) = events(&scene);
+        take(&seen);
         scene.overlay.wrote(object("a", "x", 100));
         assert!(scene.sees("a", "x"));
 
         part.begin(freshness);
         part.listed(Arc::new(object("a", "y", 80)));
         part.abandon();
-        assert_eq!(take(&told), Vec::<String>::new(), "the list broke off");
+        assert_eq!(take(&seen), Vec::<String>::new(), "the list broke off");
 
         list_as(&mut part, freshness, &[object("a", "y", 80)], 110);
         assert!(!scene.sees("a", "x"));
-        assert_eq!(take(&told), ["deleted x 100"]);
+        assert_eq!(take(&seen), ["deleted x 100"]);
         list_as(&mut part, freshness, &[object("a", "y", 80)], 120);
-        assert_eq!(take(&told), Vec::<String>::new(), "once");
+        assert_eq!(take(&seen), Vec::<String>::new(), "once");
     }
 }
 
@@ -315,11 +315,11 @@ fn reports_one_deletion_of_an_object_changed_before_a_list() {
     let scene = scene();
     let [mut part] = scene.parts([""]);
     list(&mut part, &[object("a", "x", 80)], 90);
-    let (_registration, told) = events(&scene);
-    take(&told);
+    let (_registration, seen) = events(&scene);
+    take(&seen);
     scene.overlay.wrote(object("a", "x", 100));
     list(&mut part, &[], 110);
-    assert_eq!(take(&told), ["deleted x 80"]);
+    assert_eq!(take(&seen), ["deleted x 80"]);
 }
 
 // D29
@@ -328,11 +328,11 @@ fn a_replacement_does_not_hide_a_deletion() {
     let scene = scene();
     let [mut part] = scene.parts([""]);
     list(&mut part, &[], 90);
-    let (_registration, told) = events(&scene);
+    let (_registration, seen) = events(&scene);
     scene.overlay.wrote(object("a", "x", 100));
     let other = br#"{"metadata":{"namespace":"a","name":"x","uid":"other","resourceVersion":"105"}}"#;
     list(&mut part, &[Object::from_slice(other).unwrap()], 110);
-    assert_eq!(take(&told), ["deleted x 100", "has x 105"]);
+    assert_eq!(take(&seen), ["deleted x 100", "has x 105"]);
     assert!(scene.sees("a", "x"));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests of controllers share: a stage to run them on without a manager, objects, and reconcilers that remember.
+//! Shared by the tests of controllers: a stage to run them without a manager, objects, and recording reconcilers.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -23,7 +23,7 @@ use tokio::sync::watch;
 /// How long a controller that is stopped has, where the test is not about that.
 pub const GRACE: Duration = Duration::from_secs(30);
 
-/// What controllers run on: a cluster whose cache holds what is in the namespace of the test, and what a manager would
+/// A stage for controllers: a cluster whose cache holds the namespace of the test, and what a manager would
 /// hand to them.
 pub struct Stage {
     pub cluster: Cluster,
@@ -44,7 +44,7 @@ impl Stage {
         Self::of(builder, Arc::new(TokioClock::new())).await
     }
 
-    /// Time goes on when the test says so.
+    /// The test advances the clock.
     pub async fn timed(fixture: &Fixture) -> (TestClock, Self) {
         let clock = TestClock::new();
         let builder = cluster_builder(fixture, "default");
@@ -120,7 +120,7 @@ impl Stage {
     }
 }
 
-/// A cluster whose cache holds what is in the namespace of the test. What nobody holds goes at once.
+/// A cluster whose cache holds the namespace of the test. Unused informers end at once.
 pub fn cluster_builder(fixture: &Fixture, name: &str) -> ClusterBuilder {
     let here = Scope::all().namespace(fixture.namespace());
     Cluster::builder(name)
@@ -161,7 +161,7 @@ pub async fn delete<K: steersman_cluster::Kind>(client: &Client, key: &ObjectKey
     client.delete::<K>(key, DeleteOptions::default()).await.unwrap();
 }
 
-/// What a reconciler was called with.
+/// Arguments of a reconcile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     pub key: String,
@@ -216,7 +216,7 @@ impl Calls {
         self.0.borrow().iter().filter(|call| call.key == key).count()
     }
 
-    /// A reconciler that is remembered here, and then does `work`, which is told how often its key has come.
+    /// A reconciler that is recorded here, and then calls `work` with the number of calls for its key.
     pub fn then<R, F, Fut>(&self, work: F) -> impl Reconciler<R>
     where
         R: RequestKey,
@@ -248,7 +248,7 @@ pub async fn let_go_on() {
     }
 }
 
-/// Waits until something holds that nobody tells of.
+/// Polls until a condition holds.
 pub async fn until(mut condition: impl FnMut() -> bool) {
     while !condition() {
         tokio::task::yield_now().await;

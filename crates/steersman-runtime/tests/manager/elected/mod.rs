@@ -56,7 +56,7 @@ pub fn cluster_of(fixture: &Fixture, proxy: &FaultProxy, identity: &Identity) ->
     proxy.announce(identity);
     let config = proxy.endpoint().config(identity).unwrap();
     let builder = cluster_builder(fixture, "default").config(config);
-    // As by default: from the time when caches are filled to the start of those who use them.
+    // As by default: from the sync of the caches to the start of their users.
     let building = builder
         .cache(|cache| cache.linger(Duration::from_secs(5)))
         .build();
@@ -140,21 +140,21 @@ pub async fn held_by(fixture: &Fixture, name: &str) {
     .await;
 }
 
-/// What the metrics of a manager say of a series.
+/// Returns the value of a series in the metrics of a manager.
 pub fn figure(manager: &Manager, series: &str) -> Option<f64> {
     let text = manager.metrics().encode(Exposition::Text);
     let values = text.lines().filter_map(|line| line.strip_prefix(series));
     values.map(|value| value.trim().parse().unwrap()).next()
 }
 
-/// Waits for something that nobody tells of.
+/// Polls until a condition holds.
 pub async fn until(mut condition: impl AsyncFnMut() -> bool) {
     while !condition().await {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// Gives the lease to somebody who never renews.
+/// Gives the lease to a holder that never renews.
 pub async fn occupy(fixture: &Fixture, seconds: i32) {
     let lease = json!({
         "metadata": {"name": LEASE, "namespace": fixture.namespace()},

@@ -84,7 +84,7 @@ impl TestKind {
             .unwrap();
     }
 
-    /// Whether version `v1` is served.
+    /// True if version `v1` is served.
     pub async fn serve(&self, served: bool) {
         let patch = json!([{"op": "replace", "path": "/spec/versions/0/served", "value": served}]);
         let patch: Patch<Value> = Patch::Json(serde_json::from_value(patch).unwrap());
@@ -106,13 +106,13 @@ impl TestKind {
             .unwrap();
     }
 
-    /// Removes it, and waits until it is gone.
+    /// Deletes it, and waits for the end of the deletion.
     pub async fn uninstall(&self) {
         self.begin_uninstall().await;
         self.gone().await;
     }
 
-    /// Waits until it is gone.
+    /// Waits until it is deleted.
     pub async fn gone(&self) {
         while self
             .definitions
@@ -154,12 +154,12 @@ impl TestKind {
     }
 }
 
-/// Whether a server does not take objects yet: it has no definition in force, or the former one still.
+/// Returns true if a server does not accept objects yet: it has no established CRD, or still the former one.
 pub fn is_early(error: &steersman_cluster::Error) -> bool {
     error.is_absent() || error.is_not_found() || error.to_string().contains("is terminating")
 }
 
-/// Whether somebody watches objects, and does not only ask whether the server is ready for that.
+/// Returns true for a watch of objects that is not only a check of the server's readiness.
 pub fn is_watch(exchange: &Exchange, plural: &str) -> bool {
     let is_question = exchange.query.contains("resourceVersion=1&");
     exchange.path.ends_with(&format!("/{plural}")) && exchange.is_watch() && !is_question

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tests of managers share: clusters, objects, reconcilers that remember, and managers that run.
+//! Shared by the tests of managers: clusters, objects, recording reconcilers, and running managers.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -15,7 +15,7 @@ use steersman_runtime::{BoxError, Context, Manager, Reconciler, Request, RunErro
 use steersman_testing::{FaultProxy, Fixture};
 use tokio::sync::{oneshot, watch};
 
-/// A cluster whose cache holds what is in the namespace of the test. What nobody holds goes at once.
+/// A cluster whose cache holds the namespace of the test. Unused informers end at once.
 pub fn cluster_builder(fixture: &Fixture, name: &str) -> ClusterBuilder {
     let here = Scope::all().namespace(fixture.namespace());
     Cluster::builder(name)
@@ -105,7 +105,7 @@ impl Running {
         self.stop.take();
     }
 
-    /// Whether it has ended.
+    /// Returns true if it has ended.
     pub fn has_ended(&mut self) -> bool {
         self.task.is_finished()
     }
@@ -169,7 +169,7 @@ impl Reconciler for Log {
     }
 }
 
-/// What happened, in order. Clones are the same.
+/// The recorded steps, in order. Clones share them.
 #[derive(Clone)]
 pub struct Steps(Arc<watch::Sender<Vec<String>>>);
 
@@ -205,7 +205,7 @@ pub async fn let_go_on() {
     }
 }
 
-/// Waits until something holds that nobody tells of.
+/// Polls until a condition holds.
 pub async fn until(mut condition: impl FnMut() -> bool) {
     while !condition() {
         tokio::task::yield_now().await;

@@ -31,7 +31,7 @@ use super::elected::{LEASE, Sign};
 /// Set in a copy: what it is to be.
 const ROLE: &str = "STEERSMAN_TEST_REPLICA";
 
-/// What a copy says begins with this, to tell it from what the test harness says.
+/// Prefix of the output of a child process, to distinguish it from the output of the test harness.
 const SAYS: &str = "copy: ";
 
 /// A lease that runs out soon.
@@ -114,7 +114,7 @@ impl Program {
         find(&said).unwrap()
     }
 
-    /// Waits for its end, which comes by itself.
+    /// Waits until it ends by itself.
     pub async fn ended(mut self) -> Option<i32> {
         let child = tokio::task::spawn_blocking(move || self.child.wait().unwrap().code());
         child.await.unwrap()
@@ -161,7 +161,7 @@ pub fn cluster_of(role: &Value) -> ClusterBuilder {
         .cache(|cache| cache.defaults(here, InformerOptions::default()))
 }
 
-/// What a copy does: it signs config maps while it leads.
+/// Work of a child process: it signs config maps while it leads.
 pub fn be_a_replica() {
     be(async |role| {
         let text = |field: &str| role[field].as_str().unwrap().to_owned();
@@ -206,7 +206,7 @@ pub fn be_a_replica() {
     });
 }
 
-/// Everything that the server was told, in the order of its revisions: who held the lease, and who signed what.
+/// All writes that the server accepted, in the order of its revisions: the holders of the lease, and the signatures.
 pub struct Chronicle {
     leases: Api<Lease>,
     maps: Api<ConfigMap>,
@@ -249,7 +249,7 @@ impl Chronicle {
         }
     }
 
-    /// Nobody signed while another one held the lease, up to now. Gives the holders one after another. Only replicas may
+    /// Checks that no replica signed while another one held the lease. Gives the holders one after another. Only replicas may
     /// have written maps that are signed.
     pub async fn judge(mut self) -> Vec<String> {
         let mut entries = self.until_now().await;
@@ -272,7 +272,7 @@ impl Chronicle {
         holders
     }
 
-    /// What was told until everything has come that is there now.
+    /// Returns the history up to the current state of the server.
     async fn until_now(&mut self) -> Vec<(u64, Entry)> {
         let (mut lease, mut map) = (newest(&self.leases).await, newest(&self.maps).await);
         let mut entries = Vec::new();
@@ -303,7 +303,7 @@ where
     revisions.max().unwrap_or(0)
 }
 
-/// Tells of each revision of the objects of a kind, for as long as the test lasts.
+/// Records each revision of the objects of a kind, for as long as the test lasts.
 fn for_each_revision<K>(objects: Api<K>, sender: mpsc::Sender<(u64, Entry)>, entry: fn(&K) -> Entry)
 where
     K: steersman_cluster::Kind + Clone + std::fmt::Debug,

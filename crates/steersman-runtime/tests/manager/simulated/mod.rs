@@ -25,18 +25,18 @@ use tokio::sync::watch;
 /// How long a lease lasts.
 pub const LEASE: Duration = Duration::from_secs(6);
 
-/// What reached the server, by true time.
+/// Writes that reached the server, by true time.
 #[derive(Default)]
 pub struct Ledger {
     pub now: Duration,
-    /// Who holds the lease, and since when nobody renewed it.
+    /// Holder of the lease, and the time of its last renewal.
     pub holder: String,
     pub renewed: Duration,
     pub takeovers: u32,
     pub writes: u32,
     /// The holders of leases that were deleted, and since when each can reach the server.
     pub former: BTreeMap<String, Duration>,
-    /// What must not be.
+    /// Violations.
     pub violations: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub struct Network {
     faults: Faults,
 }
 
-/// How often something goes wrong on the way, of a thousand requests.
+/// Number of failed requests, of a thousand.
 #[derive(Clone, Copy)]
 pub struct Faults {
     /// The request or its answer is lost.
@@ -139,12 +139,12 @@ impl Network {
 }
 
 impl Ledger {
-    /// Somebody writes who should lead.
+    /// Records a write of a replica that should lead.
     fn write(&mut self, identity: &str) {
         self.writes += 1;
         let (now, holder) = (self.now, &self.holder);
         if holder != identity && self.learns_of_its_loss(identity) {
-            // Its last write and the event that tells of the loss were under way at the same time.
+            // Its last write and the event that reports the loss were in flight at the same time.
         } else if holder != identity {
             let violation = format!("{now:?}: {identity} writes, but the lease is held by `{holder}`");
             self.violations.push(violation);
@@ -154,7 +154,7 @@ impl Ledger {
         }
     }
 
-    /// Whether this is the holder of a lease that was deleted, at the moment in which it learns that another one holds it.
+    /// Returns true for the holder of a deleted lease, at the time at which it learns of the next holder.
     pub fn learns_of_its_loss(&self, identity: &str) -> bool {
         let reachable = self.former.get(identity);
         reachable.is_some_and(|reachable| self.now <= *reachable)

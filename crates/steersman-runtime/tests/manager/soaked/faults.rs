@@ -75,7 +75,7 @@ const MOST: usize = 3;
 
 type Action = (&'static str, fn(&mut Chance) -> Do);
 
-/// What a fault does to a replica.
+/// Effect of a fault on a replica.
 enum Do {
     Cut(Cut),
     Inject(Matching, Fault),
@@ -103,7 +103,7 @@ struct InForce {
     held: Held,
 }
 
-/// What ends a fault when it is dropped, or undone.
+/// Ends a fault on drop.
 enum Held {
     Injected {
         _fault: Injected,

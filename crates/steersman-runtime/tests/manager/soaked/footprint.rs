@@ -14,7 +14,7 @@ const THREADS_SLACK: usize = 4;
 /// The proxies and the users of the test keep so many idle connections to the server.
 const DESCRIPTORS_SLACK: usize = 24;
 
-/// What this process has in use.
+/// Resources that this process uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Footprint {
     threads: usize,

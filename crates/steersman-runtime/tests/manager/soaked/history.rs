@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the server was told, in the order of its revisions, and what is wrong with it.
+//! All writes that the server accepted, in the order of its revisions, and their violations.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -36,7 +36,7 @@ const LAG: Duration = Duration::from_secs(5);
 /// The objects that end the history, one of each kind.
 const LAST: &str = "the-end";
 
-/// A change of an object, as the server told of it.
+/// A change of an object, as the server reported it.
 #[derive(Debug)]
 struct Change {
     revision: u64,
@@ -128,7 +128,7 @@ impl Ended {
     /// fence closes. Such writes are allowed for a while.
     pub(super) fn judge_writers(&self, seed: u64) -> usize {
         let (mut holder, mut writes, mut wrong) = ("", HashSet::new(), Vec::new());
-        // Who held the lease when a user deleted it, and until when it might not have noticed that.
+        // Holder of the lease at its deletion by a user, and the time until which it might not have noticed.
         let mut robbed: Option<(&str, Instant)> = None;
         for change in &self.0 {
             match &change.what {
@@ -238,7 +238,7 @@ where
     last.uid().unwrap()
 }
 
-/// Tells of each change of the objects of a kind.
+/// Records each change of the objects of a kind.
 async fn follow<K>(objects: Api<K>, sender: mpsc::Sender<Change>, what: fn(&K) -> What)
 where
     K: Kind + kube::Resource<DynamicType = ()> + Clone + Debug,

@@ -233,7 +233,7 @@ impl Replica {
 }
 
 impl Replica {
-    /// Every connection of its processes is closed, also of those that were killed.
+    /// Every connection of its processes is closed, also of killed processes.
     async fn has_closed(&self, seed: u64) {
         let closed = tokio::time::timeout(CLOSING, self.proxy.has_connections(0)).await;
         let left = self.proxy.connections();
@@ -244,7 +244,7 @@ impl Replica {
         );
     }
 
-    /// What its cache says of objects, which are named by the first word of a text.
+    /// Objects in its cache, named by the first word of a text.
     async fn cached(&self, fixture: &Fixture, objects: &[String]) -> Vec<String> {
         let Some((_, manager)) = &self.running else {
             return Vec::new();
@@ -298,7 +298,7 @@ impl Replica {
     }
 }
 
-/// Whether this writes an object of the operator, and not its lease.
+/// Returns true for a write of an object of the operator, not of its lease.
 fn is_object_write(exchange: &Exchange) -> bool {
     let is_object = exchange.path.contains("/configmaps") || exchange.path.contains("/secrets");
     exchange.is_write() && is_object

@@ -24,7 +24,7 @@ use super::now;
 
 pub(super) const FINALIZER: &str = "soak.steersman.example/child";
 
-/// Who wrote an object last: a replica, by its identity in the lease, and which of its writes it was.
+/// Last writer of an object: the identity of the replica, and the number of its write.
 pub(super) const BY: &str = "by";
 
 /// Notes of all replicas of one seed.

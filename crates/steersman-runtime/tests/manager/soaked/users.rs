@@ -60,7 +60,7 @@ impl<'a> Users<'a> {
         }
     }
 
-    /// What is missing for each object to have what the operator promises, and what should not be there.
+    /// Missing and superfluous children of each object.
     pub(super) async fn unfinished(&self) -> Vec<String> {
         let (maps, secrets) = self.all().await;
         let children = secrets.iter().map(|secret| (secret.name_any(), secret));
@@ -87,14 +87,14 @@ impl<'a> Users<'a> {
         unfinished
     }
 
-    /// What is not deleted yet.
+    /// Objects that are not deleted yet.
     pub(super) async fn left(&self) -> Vec<String> {
         let (maps, secrets) = self.all().await;
         let names = maps.iter().map(ResourceExt::name_any);
         names.chain(secrets.iter().map(ResourceExt::name_any)).collect()
     }
 
-    /// Who holds the lease.
+    /// Holder of the lease.
     pub(super) async fn holder(&self, lease: &str) -> Option<String> {
         self.leases.get_opt(lease).await.unwrap()?.spec?.holder_identity
     }
