@@ -14,6 +14,7 @@
 mod bench;
 mod kube;
 mod lint;
+mod release_check;
 mod soak;
 mod step;
 mod test;
@@ -34,6 +35,9 @@ Tasks of this repository.
     cargo xtask bench [NAME…] [--quick] [--json] [--save]
                                                   benchmarks, with other frameworks in the same run; --save writes bench/results
     cargo xtask tidy [--fix]                      checks of the repository; --fix writes docs/requirements-tests.md
+    cargo xtask release-check [CHECK…] [--no-verify] [--hosted]
+                                                  checks of a release: package, dependencies, msrv, features, docs, deny,
+                                                  semver; skips a check whose tool is missing, unless --hosted is set
 ";
 
 /// Error message of a task, for the terminal.
@@ -41,7 +45,8 @@ type Failure = String;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match dispatch(&arguments) {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match Task::parse(&words).and_then(|task| task.run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("error: {failure}");
@@ -50,24 +55,54 @@ fn main() -> ExitCode {
     }
 }
 
-fn dispatch(arguments: &[String]) -> Result<(), Failure> {
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match words.as_slice() {
-        ["test", rest @ ..] => test::run(&test::Plan::parse(rest)?),
-        ["soak", rest @ ..] => soak::run(&soak::Plan::parse(rest)?),
-        ["lint"] => lint::run(),
-        ["kube"] => kube::print(),
-        ["bench", rest @ ..] => bench::run(&bench::Plan::parse(rest)?),
-        ["tidy"] => tidy::run(tidy::Mode::Check),
-        ["tidy", "--fix"] => tidy::run(tidy::Mode::Fix),
-        [] | ["help" | "--help" | "-h"] => {
-            print!("{HELP}");
-            Ok(())
+/// A task with its options.
+#[derive(Debug)]
+enum Task {
+    Test(test::Plan),
+    Soak(soak::Plan),
+    Lint,
+    Kube,
+    Bench(bench::Plan),
+    Tidy(tidy::Mode),
+    ReleaseCheck(release_check::Plan),
+    Help,
+}
+
+impl Task {
+    fn parse(words: &[&str]) -> Result<Self, Failure> {
+        Ok(match words {
+            ["test", rest @ ..] => Self::Test(test::Plan::parse(rest)?),
+            ["soak", rest @ ..] => Self::Soak(soak::Plan::parse(rest)?),
+            ["lint"] => Self::Lint,
+            ["kube"] => Self::Kube,
+            ["bench", rest @ ..] => Self::Bench(bench::Plan::parse(rest)?),
+            ["tidy"] => Self::Tidy(tidy::Mode::Check),
+            ["tidy", "--fix"] => Self::Tidy(tidy::Mode::Fix),
+            ["release-check", rest @ ..] => Self::ReleaseCheck(release_check::Plan::parse(rest)?),
+            [] | ["help" | "--help" | "-h"] => Self::Help,
+            other => {
+                return Err(format!(
+                    "unknown task `{}`; `cargo xtask help` lists the tasks",
+                    other.join(" ")
+                ));
+            }
+        })
+    }
+
+    fn run(&self) -> Result<(), Failure> {
+        match self {
+            Self::Test(plan) => test::run(plan),
+            Self::Soak(plan) => soak::run(plan),
+            Self::Lint => lint::run(),
+            Self::Kube => kube::print(),
+            Self::Bench(plan) => bench::run(plan),
+            Self::Tidy(mode) => tidy::run(*mode),
+            Self::ReleaseCheck(plan) => release_check::run(plan),
+            Self::Help => {
+                print!("{HELP}");
+                Ok(())
+            }
         }
-        other => Err(format!(
-            "unknown task `{}`; `cargo xtask help` lists the tasks",
-            other.join(" ")
-        )),
     }
 }
 

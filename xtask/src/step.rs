@@ -22,12 +22,17 @@ pub(crate) fn command(program: impl Into<OsString>) -> Command {
 /// them, and would run again whenever `cargo xtask` and plain `cargo` alternate.
 pub(crate) fn cargo() -> Command {
     let mut cargo = command(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    without_variables_of_this_package(&mut cargo);
+    cargo
+}
+
+/// Removes the variables that cargo set for this program.
+pub(crate) fn without_variables_of_this_package(command: &mut Command) {
     for (name, _) in env::vars_os() {
         if is_of_this_package(&name.to_string_lossy()) {
-            cargo.env_remove(name);
+            command.env_remove(name);
         }
     }
-    cargo
 }
 
 fn is_of_this_package(variable: &str) -> bool {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask tidy`: checks of the repository. They also run as a test, so that `cargo test` enforces them.
 
+mod commands;
 mod documents;
 mod features;
 mod layers;
 mod manifests;
 mod modules;
+mod published;
 mod requirements;
 mod text;
 mod tree;
@@ -23,7 +25,7 @@ pub(crate) enum Mode {
 /// A violation of a rule: `place: problem and remedy`.
 type Complaint = String;
 
-const RULES: [fn(&Tree) -> Vec<Complaint>; 12] = [
+const RULES: [fn(&Tree) -> Vec<Complaint>; 14] = [
     modules::every_file_is_reached,
     layers::crates_depend_downwards,
     layers::layers_are_those_of_the_tree,
@@ -31,6 +33,8 @@ const RULES: [fn(&Tree) -> Vec<Complaint>; 12] = [
     documents::every_crate_is_in_the_code_map,
     documents::features_in_documents_exist,
     documents::decisions_have_numbers_of_their_own,
+    published::published_crates_describe_themselves,
+    commands::tasks_in_documents_and_workflows_exist,
     requirements::each_requirement_has_one_row_and_its_tests,
     text::no_path_of_a_machine,
     text::no_unfinished_mark_without_a_link,

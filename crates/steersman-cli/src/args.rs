@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Command-line arguments. Help and completions are generated from them.
+//! Command-line arguments. Help, completions and the manual page are generated from them.
 
 use std::{
     io::{self, Write},
@@ -26,6 +26,7 @@ Examples:
   steersman demo --fast --json        only the measurements
   steersman serve --port 6443         an API server for your own operator
   steersman completions bash          completions for your shell
+  steersman man                       this text as a manual page
 
 Exit codes:
   0    done, or stopped by Ctrl-C while it was waiting or serving
@@ -47,6 +48,11 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Writes the manual page to standard output
+    #[command(
+        after_help = "Examples:\n  steersman man > ~/.local/share/man/man1/steersman.1\n  steersman man | man -l -"
+    )]
+    Man,
     /// Runs a replica of the demo's operator. It ends when its standard input is closed.
     #[command(hide = true)]
     Replica(Replica),
@@ -57,9 +63,9 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-It starts an API server on a port of the loopback address and two replicas of an operator as processes of their own, and
-shows step by step what happens to them. Everything is measured. At the end it waits, so that you can look around with
-kubectl; Ctrl-C ends all processes and removes all files.
+The demo starts an API server on a loopback port, and two replicas of an operator as separate processes. It creates and
+deletes objects and CRDs, stops replicas, and measures the reactions. At the end it waits, so that you can use kubectl;
+Ctrl-C stops all processes and removes all files.
 
 Examples:
   steersman demo                      step by step, then wait
@@ -82,8 +88,8 @@ pub(crate) struct Demo {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-The path of a kubeconfig for the administrator is the first line on standard output. The state is in memory, and gone with
-the process; Ctrl-C ends it.
+The first line on standard output is the path of a kubeconfig for the administrator. The server keeps its state in memory;
+Ctrl-C stops the server, and the state is lost.
 
 Examples:
   steersman serve --port 6443 --kubeconfig ./kubeconfig
@@ -172,12 +178,12 @@ mod tests {
         for text in texts.chain(helps) {
             for line in text.lines().filter_map(|line| line.strip_prefix("  steersman ")) {
                 let line = line.split("  ").next().unwrap();
-                let line = line.split(" > ").next().unwrap();
+                let line = line.split(['>', '|']).next().unwrap().trim_end();
                 let words = ["steersman"].into_iter().chain(line.split(' '));
                 Args::try_parse_from(words).unwrap_or_else(|error| panic!("{line}: {error}"));
                 examples += 1;
             }
         }
-        assert!(examples >= 9, "{examples}");
+        assert!(examples >= 12, "{examples}");
     }
 }

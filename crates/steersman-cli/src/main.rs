@@ -5,6 +5,7 @@ mod args;
 mod caretaker;
 mod demo;
 mod exit;
+mod man;
 mod replica;
 mod serve;
 mod server;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::main(&options),
         Command::Serve(options) => serve::main(&options),
         Command::Completions { shell } => args::completions(shell),
+        Command::Man => man::main(),
         Command::Replica(options) => replica::main(&options),
         Command::Caretaker => caretaker::main(),
     };

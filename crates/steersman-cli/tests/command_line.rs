@@ -18,7 +18,15 @@ fn out(arguments: &[&str]) -> String {
 #[test]
 fn help_has_examples_and_exit_codes_and_hides_internal_commands() {
     let help = out(&["--help"]);
-    for part in ["demo", "serve", "completions", "Examples:", "Exit codes:", "130"] {
+    for part in [
+        "demo",
+        "serve",
+        "completions",
+        "man",
+        "Examples:",
+        "Exit codes:",
+        "130",
+    ] {
         assert!(help.contains(part), "{help}");
     }
     for hidden in ["replica", "caretaker"] {
@@ -29,7 +37,7 @@ fn help_has_examples_and_exit_codes_and_hides_internal_commands() {
         );
     }
     assert!(!help.contains('\x1b'), "no colour where nobody sees it");
-    for command in ["demo", "serve", "completions"] {
+    for command in ["demo", "serve", "completions", "man"] {
         let help = out(&[command, "--help"]);
         assert!(help.contains("Example"), "{help}");
     }
@@ -68,6 +76,23 @@ fn completions_contain_the_commands() {
             script.contains("demo") && script.contains("kubeconfig"),
             "{shell}"
         );
+    }
+}
+
+#[test]
+fn the_manual_page_has_what_the_help_has() {
+    let page = out(&["man"]).replace("\\-", "-");
+    assert!(page.starts_with(".TH STEERSMAN 1 "), "{page}");
+    for command in ["demo", "serve", "completions", "man"] {
+        let help = out(&[command, "--help"]);
+        let options = help.split_whitespace().filter(|word| word.starts_with("--"));
+        for option in options.filter(|option| !option.starts_with("--help")) {
+            let option = option.trim_end_matches(|c: char| !c.is_alphanumeric());
+            assert!(page.contains(option), "{command}: {option}");
+        }
+    }
+    for hidden in ["steersman replica", "steersman caretaker", "\x1b"] {
+        assert!(!page.contains(hidden), "{hidden}");
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The demo comes true, and leaves nothing behind.
+//! The demo does what it prints, and leaves nothing behind.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -62,7 +62,7 @@ fn guarantee_1_every_step_succeeds_and_is_measured() {
     let taken = &measured[&("kill".to_owned(), "killed_to_taken".to_owned())];
     assert!(taken["p50"].as_f64().unwrap() > 2_000.0, "{taken}");
 
-    // Progress goes to standard error, without colours outside of a terminal, and mentions the shorter lease.
+    // Progress is written to standard error, without colours outside of a terminal, and mentions the shorter lease.
     assert!(
         story.contains("The lease is shortened to 3 s for the show"),
         "{story}"
@@ -78,7 +78,7 @@ fn guarantee_2_names_a_failed_step() {
     let place = Place::new();
     let mut demo = place.start(&["demo", "--fast"]);
     demo.says("3/7");
-    // Without replicas, no child comes back.
+    // Without replicas, no child is created again.
     let none_is_left = || {
         let mut replicas = place.processes();
         replicas.retain(|(_, line)| line.contains(" replica "));

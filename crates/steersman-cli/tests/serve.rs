@@ -36,7 +36,7 @@ spec:
         properties: {spec: {type: object, properties: {oars: {type: integer}}}}
 ";
 
-/// The object comes before the namespace that it is in, and both before the definition.
+/// The file lists the object before its namespace, and both before the CRD.
 const SAMPLES: &str = "
 apiVersion: example.com/v1
 kind: Boat
