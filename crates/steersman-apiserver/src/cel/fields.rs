@@ -2,11 +2,11 @@
 //! Fields in rules of CRDs.
 //!
 //! A field of something that is not a map is `false` for the evaluator of the crate `cel`. The real server rejects the CRD
-//! if the schema has no such field, and fails the rule if the schema does not tell. Here, [`issues`] finds the former,
+//! if the schema has no such field, and fails the rule if the type is not known. Here, [`issues`] finds the former,
 //! and [`index_all`] turns fields into index operations, which fail.
 //!
 //! The crate `kube-cel` also escapes names with an underscore, unlike the real server, so that a rule finds no such field.
-//! It is told not to escape names at all, and the index operations have the names without escapes.
+//! Its escaping is switched off, and the index operations have the names without escapes.
 
 use kube_cel::{CompiledSchema, cel::Program};
 use serde_json::Value;
