@@ -79,7 +79,7 @@ async fn a_standby_bounds_the_keys_of_owners_that_do_not_exist(fixture: Fixture)
         let metadata = json!({"name": name, "namespace": fixture.namespace(), "ownerReferences": owners});
         object::<Secret>(json!({ "metadata": metadata }))
     };
-    let missing = (0..1100).map(|number| owner(&format!("map-{number}"), &format!("uid-{number}")));
+    let missing = (0..2100).map(|number| owner(&format!("map-{number}"), &format!("uid-{number}")));
     let mut owners = vec![owner("living", living.metadata.uid.as_deref().unwrap())];
     owners.extend(missing);
     client.create(&child("first", owners)).await.unwrap();
@@ -87,7 +87,7 @@ async fn a_standby_bounds_the_keys_of_owners_that_do_not_exist(fixture: Fixture)
         .create(&child("last", vec![owner("last", "uid")]))
         .await
         .unwrap();
-    until(|| waits("last") && controller.depth().warm() <= 1000 + 2).await;
+    until(|| waits("last") && controller.depth().warm() <= 2 * 1000).await;
     assert!(waits("living") && waits("map-0") && !waits("map-1"));
     running.stop(GRACE).await.unwrap();
 }
