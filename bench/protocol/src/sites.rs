@@ -67,7 +67,7 @@ pub fn service_account(metadata: ObjectMeta) -> ServiceAccount {
     }
 }
 
-/// The Service, which selects the Pods by the labels of the Site.
+/// The Service, which selects the Pods by the labels of the Site. Headless: the server has fewer addresses than there are Sites.
 #[must_use]
 pub fn service(metadata: ObjectMeta) -> Service {
     let labels = metadata.labels.clone();
@@ -80,6 +80,7 @@ pub fn service(metadata: ObjectMeta) -> Service {
     Service {
         metadata,
         spec: Some(ServiceSpec {
+            cluster_ip: Some("None".to_owned()),
             selector: labels,
             ports: Some(vec![port]),
             ..ServiceSpec::default()

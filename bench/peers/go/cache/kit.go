@@ -108,6 +108,7 @@ func (s *sites) Reconcile(ctx context.Context, request reconcile.Request) (recon
 		}},
 		{account, func() {}},
 		{service, func() {
+			service.Spec.ClusterIP = corev1.ClusterIPNone
 			service.Spec.Selector = labels
 			if len(service.Spec.Ports) != 1 {
 				service.Spec.Ports = []corev1.ServicePort{{}}
