@@ -64,20 +64,15 @@ impl Children {
 
     /// Returns true if an object has an entry of the create that was not taken over.
     pub(super) fn has_created_entry(&self, object: &Value) -> bool {
-        projection::entries(object).any(|entry| self.is_created_entry(entry))
-    }
-
-    /// Other writes of this controller by the same field manager do not set owner references.
-    fn is_created_entry(&self, entry: &Value) -> bool {
-        let owners = entry.pointer("/fieldsV1/f:metadata/f:ownerReferences");
-        projection::is_entry(entry, &self.manager, "Update") && owners.is_some()
+        projection::entries(object).any(|entry| self.ownership.is_created_entry(entry, &self.manager))
     }
 
     /// Returns the patch that turns the entry of the create into one of an apply.
     fn takeover_of(&self, object: &Value, ignored: &[String]) -> Option<Value> {
         let path = |index: usize| format!("/metadata/managedFields/{index}");
         let entries: Vec<&Value> = projection::entries(object).collect();
-        let created = entries.iter().position(|entry| self.is_created_entry(entry))?;
+        let is_created = |entry: &&Value| self.ownership.is_created_entry(entry, &self.manager);
+        let created = entries.iter().position(is_created)?;
         let applied = entries
             .iter()
             .position(|entry| projection::is_entry(entry, &self.manager, "Apply"));
