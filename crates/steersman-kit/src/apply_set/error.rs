@@ -24,7 +24,7 @@ pub enum ApplySetError {
         member: String,
         /// Its error.
         #[source]
-        source: ChildError,
+        source: Box<ChildError>,
     },
     /// The set names an object twice.
     #[error("the apply set names {member} twice")]

@@ -86,13 +86,9 @@ impl Inventory {
             items.map(ToOwned::to_owned).collect()
         };
         let kinds = list(names::GROUP_KINDS);
-        let mut namespaces: BTreeSet<String> = list(names::NAMESPACES).into_iter().collect();
-        if !object.namespace().is_empty() && !kinds.is_empty() {
-            namespaces.insert(object.namespace().to_owned());
-        }
         Self {
             kinds: kinds.iter().map(|text| GroupKind::parse(text)).collect(),
-            namespaces,
+            namespaces: list(names::NAMESPACES).into_iter().collect(),
         }
     }
 
@@ -156,6 +152,14 @@ impl InventoryObject {
         }
     }
 
+    /// Adds the namespace of the object, which every inventory with members implies.
+    pub(crate) fn completed(&self, mut inventory: Inventory) -> Inventory {
+        if !self.key.namespace().is_empty() && !inventory.kinds.is_empty() {
+            inventory.namespaces.insert(self.key.namespace().to_owned());
+        }
+        inventory
+    }
+
     /// Reads the inventory: that of a parent from the cache, unless `is_live`.
     pub(crate) async fn read(&self, members: &Children, is_live: bool) -> Result<Stored, ApplySetError> {
         let client = match is_live {
@@ -172,7 +176,7 @@ impl InventoryObject {
         };
         self.check(members, &object)?;
         Ok(Stored {
-            inventory: Inventory::read(&object),
+            inventory: self.completed(Inventory::read(&object)),
             version: Some(object.resource_version().to_owned()),
             is_marked: object.label(names::ID).is_some(),
         })
@@ -212,7 +216,7 @@ impl InventoryObject {
         change: impl Fn(&Inventory) -> Inventory,
     ) -> Result<Stored, ApplySetError> {
         for _ in 0..TRIES {
-            let inventory = change(&stored.inventory);
+            let inventory = self.completed(change(&stored.inventory));
             if stored.is_marked && inventory == stored.inventory {
                 return Ok(stored);
             }
@@ -306,6 +310,9 @@ mod tests {
         metadata["namespace"] = json!("here");
         metadata["name"] = json!("parent");
         let bytes = serde_json::to_vec(&json!({"metadata": metadata})).unwrap();
-        assert_eq!(Inventory::read(&Object::from_slice(&bytes).unwrap()), inventory);
+        let read = Inventory::read(&Object::from_slice(&bytes).unwrap());
+        let maps = Resource::new("", "v1", "ConfigMap", "configmaps");
+        let parent = InventoryObject::new(&maps, &ObjectKey::new("here", "parent"), InventoryIn::parent());
+        assert_eq!(parent.completed(read), inventory);
     }
 }

@@ -131,7 +131,7 @@ impl SetRun {
                 }
             }
         }
-        let needed = inventory_of(&ids);
+        let needed = self.object.completed(inventory_of(&ids));
         let stored = self.object.read(&self.members, false).await?;
         let recorded = stored.inventory.merged(&needed);
         let staying = ids.iter().map(key_of).collect();

@@ -25,7 +25,10 @@ pub(crate) static BY_SET: LazyLock<Index<String>> = LazyLock::new(|| {
 
 /// Parents of the sets that this process has reconciled. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SetRegistry(Arc<Mutex<HashMap<(ClusterName, Arc<str>), Request>>>);
+pub(crate) struct SetRegistry(Arc<Mutex<Parents>>);
+
+/// Parents by the id of their set.
+type Parents = HashMap<(ClusterName, Arc<str>), Request>;
 
 /// Enqueues the parent of the set that an object belongs to.
 #[derive(Debug)]

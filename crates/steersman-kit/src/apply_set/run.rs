@@ -91,7 +91,6 @@ impl ApplyReport {
     }
 
     /// The action to return from the reconcile: requeues if something is left that no event reports.
-    #[must_use]
     pub fn action(&self) -> Action {
         self.requeue
             .map_or_else(Action::await_change, Action::requeue_after)
@@ -113,7 +112,7 @@ impl ApplyReport {
             Err(source) => Err(ApplySetError::Apply {
                 count,
                 member: described(&failed.id.0, &failed.id.1),
-                source,
+                source: Box::new(source),
             }),
         }
     }
@@ -162,7 +161,7 @@ impl SetRun {
     /// Applies and prunes.
     pub(crate) async fn apply(&self, set: &[Box<dyn Member>]) -> Result<ApplyReport, ApplySetError> {
         let ids = self.ids(set).await?;
-        let needed = inventory_of(&ids);
+        let needed = self.object.completed(inventory_of(&ids));
         let stored = self.object.read(&self.members, false).await?;
         let grown = self
             .object

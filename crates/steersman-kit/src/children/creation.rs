@@ -26,7 +26,13 @@ impl Children {
         let body: DynamicObject = serde_json::from_value(desired.whole.clone()).map_err(encode)?;
         let created = self.objects(desired).create(&body).await?;
         let created = serde_json::to_value(created).map_err(encode)?;
-        let answer = self.take_over(desired, created).await?;
+        let (mut answer, is_retried) = self.take_over(desired, created).await?;
+        if is_retried {
+            // Another client wrote the object before its fields were taken over, and can own some of them now.
+            let uid = answer.pointer("/metadata/uid").and_then(Value::as_str);
+            let uid = uid.unwrap_or_default().to_owned();
+            answer = self.apply(desired, &uid).await?;
+        }
         let object = self.remember(desired, &answer).await?;
         object.ok_or_else(|| ChildError::Contended {
             child: describe(desired.resource(), desired.key()),
@@ -36,17 +42,22 @@ impl Children {
     /// Changes the entry of the create in `managedFields` to the operation `Apply`, and returns the answer.
     ///
     /// Other clients write meanwhile, which moves the entries: the patch tests the entry, and is made anew from a live read if
-    /// the test fails.
-    pub(super) async fn take_over(&self, desired: &Desired, mut object: Value) -> Result<Value, ChildError> {
+    /// the test fails. The flag is true if that happened.
+    pub(super) async fn take_over(
+        &self,
+        desired: &Desired,
+        mut object: Value,
+    ) -> Result<(Value, bool), ChildError> {
         let values = self.values(desired);
         let uid = object.pointer("/metadata/uid").cloned();
-        for _ in 0..TRIES {
+        for attempt in 0..TRIES {
+            let is_retried = attempt > 0;
             let Some(operations) = self.takeover_of(&object, &desired.ignored) else {
-                return Ok(object);
+                return Ok((object, is_retried));
             };
             let patch = serde_json::from_value(operations).expect("these are operations of a JSON patch");
             let error = match values.patch(desired.key(), &Patch::Json::<()>(patch)).await {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => return Ok((answer, is_retried)),
                 Err(error) => error,
             };
             if !(error.is_invalid() || error.is_conflict()) {
