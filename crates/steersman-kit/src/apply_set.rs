@@ -19,7 +19,7 @@
 //! 6. A kind that is not installed, or cannot be listed or deleted, delays only itself.
 //! 7. Objects to which a controller copied the labels of a member, or its annotations, are not deleted.
 //! 8. A set that is as it should be costs no request.
-//! 9. At most [8](AT_ONCE) members are written at the same time.
+//! 9. At most 8 members are written at the same time.
 //! 10. All members have one field manager, which the controller uses for nothing else: that of the controller with the suffix
 //!     `-applyset`.
 //! 11. The members are deleted before the parent. Members with a controller reference to a cluster-scoped parent are left to the
@@ -49,7 +49,7 @@ use std::{fmt, marker::PhantomData};
 
 use kube::core::DynamicObject;
 use steersman_cache::Resource;
-use steersman_cluster::ObjectExt;
+use steersman_cluster::{ClusterName, ObjectExt};
 use steersman_runtime::{Context, Handler, KnownKind, Request};
 
 pub use self::{
@@ -299,6 +299,12 @@ impl ApplySets {
     /// Removes the state about a parent that was deleted.
     pub fn forget(&self, parent: &Request) {
         self.memory.forget(parent);
+    }
+
+    /// Removes the state about all parents in a cluster that was removed. Pass it to
+    /// [`Builder::on_cluster_removed`](steersman_runtime::Builder::on_cluster_removed).
+    pub fn forget_cluster(&self, cluster: &ClusterName) {
+        self.memory.forget_cluster(cluster);
     }
 
     /// Name of the finalizer.

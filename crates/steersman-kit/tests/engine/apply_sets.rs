@@ -248,29 +248,28 @@ async fn guarantee_2_and_7_only_objects_of_the_set_are_pruned(fixture: Fixture) 
         .unwrap();
     let mark = member.annotations()[MEMBER].clone();
     let uid = client.get_required::<Widget>(&one).await.unwrap().uid().unwrap();
-    let copy = async |name: &str, mark: Option<String>, owner: Option<Value>| {
+    let copy = async |manager: &str, name: &str, mark: Option<String>, owner: Option<Value>| {
         let mut copy = map(&other, name, "1");
         copy.labels_mut().insert(PART_OF.to_owned(), id.clone());
         if let Some(mark) = mark {
             copy.annotations_mut().insert(MEMBER.to_owned(), mark);
         }
         copy.metadata.owner_references = owner.map(|owner| vec![object(owner)]);
-        client.field_manager("copier").create(&copy).await.unwrap();
+        client.field_manager(manager).create(&copy).await.unwrap();
     };
-    let own_mark = |name: &str| format!("{uid}/ConfigMap/{other}/{name}");
+    // Each of them lacks one thing.
+    let own_mark = |name: &str| Some(format!("{uid}/ConfigMap/{other}/{name}"));
+    let former = own_mark("former-parent").map(|mark| mark.replace(&uid, "7"));
     let owner = json!({"apiVersion": "v1", "kind": "Secret", "name": "x", "uid": "7", "controller": true});
-    copy("labels", None, None).await;
-    copy("labels-and-annotations", Some(mark), None).await;
+    let (ours, copier) = ("widgets-applyset", "copier");
+    copy(ours, "labels", None, None).await;
+    copy(ours, "labels-and-annotations", Some(mark), None).await;
+    copy(ours, "former-parent", former, None).await;
+    copy(copier, "other-manager", own_mark("other-manager"), None).await;
     copy(
-        "former-parent",
-        Some(own_mark("former-parent").replace(&uid, "7")),
-        None,
-    )
-    .await;
-    copy("other-manager", Some(own_mark("other-manager")), None).await;
-    copy(
+        ours,
         "other-controller",
-        Some(own_mark("other-controller")),
+        own_mark("other-controller"),
         Some(owner),
     )
     .await;
