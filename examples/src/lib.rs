@@ -8,7 +8,8 @@
 //! 5. [`tags`]: a kind that is known only at run time.
 //! 6. [`certificates`]: a kind that might not be installed, and several replicas.
 //! 7. [`guards`]: a kind that is known only at run time and might not be installed, with a finalizer and events.
-//! 8. [`memcached`] and [`cron_job`]: the tutorials of kubebuilder.
+//! 8. [`tenants`]: objects of several namespaces, which are pruned.
+//! 9. [`memcached`] and [`cron_job`]: the tutorials of kubebuilder.
 
 #![allow(
     clippy::exhaustive_enums,
@@ -24,5 +25,6 @@ pub mod memcached;
 pub mod mirror;
 pub mod replicate;
 pub mod tags;
+pub mod tenants;
 
 pub use steersman_demo as site;

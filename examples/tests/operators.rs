@@ -11,16 +11,19 @@ use steersman::{
     cluster::DeleteOptions,
     k8s_openapi::{
         api::{
-            core::v1::{ConfigMap, Namespace, Service},
+            core::v1::{ConfigMap, Namespace, ResourceQuota, Service},
             events::v1::Event,
         },
         apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     },
-    kube::{ResourceExt, api::Patch},
+    kube::{CustomResourceExt, ResourceExt, api::Patch},
     prelude::*,
     runtime::RunnableStatus,
 };
-use steersman_examples::{guards, handlers, tags};
+use steersman_examples::{
+    guards, handlers, tags,
+    tenants::{self, Tenant},
+};
 use steersman_testing::{FaultProxy, Fixture};
 use support::{cluster, eventually, run};
 
@@ -166,4 +169,83 @@ async fn any_kind_can_be_tagged(fixture: Fixture) {
     // A kind outside of namespaces is found as well.
     let namespaces = tags::find(&cluster, "", "Namespace").await.unwrap();
     assert_eq!(namespaces, Resource::of::<Namespace>());
+}
+
+// R138
+#[steersman_testing::test]
+async fn a_tenant_has_its_namespaces_and_loses_those_that_it_does_not_name(fixture: Fixture) {
+    fixture.install(&Tenant::crd()).await;
+    let config = fixture.endpoint().config(fixture.admin()).unwrap();
+    let cluster = Cluster::builder("default").field_manager("test").config(config);
+    let manager = Manager::builder()
+        .cluster(cluster.build().await.unwrap())
+        .build()
+        .await
+        .unwrap();
+    let client = manager.client().unwrap().live();
+    tenants::add(&manager).unwrap();
+    let running = run(&manager);
+    let name = format!("t-{}", fixture.namespace());
+    let (key, namespace) = (ObjectKey::new("", &name), |suffix: &str| {
+        format!("{name}-{suffix}")
+    });
+    let spec = json!({"namespaces": ["dev", "prod"], "admins": ["ada"], "quota": {"pods": "10"}});
+    client
+        .create(&object::<Tenant>(
+            json!({"metadata": {"name": name}, "spec": spec}),
+        ))
+        .await
+        .unwrap();
+    let is_ready = async || {
+        let tenant = client.get_required::<Tenant>(&key).await.unwrap();
+        let ready = tenant
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.named("Ready"));
+        let observed = tenant
+            .status
+            .as_ref()
+            .and_then(|status| status.observed_generation);
+        observed == tenant.metadata.generation && ready.is_some_and(|ready| ready.status == "True")
+    };
+    let pods = async |suffix: &str| {
+        let quota = client
+            .get::<ResourceQuota>(&ObjectKey::new(&namespace(suffix), "tenant"))
+            .await
+            .unwrap();
+        let hard = quota?.spec.clone()?.hard?;
+        Some(hard["pods"].0.clone())
+    };
+    eventually(is_ready).await;
+    assert_eq!(
+        (pods("dev").await.as_deref(), pods("prod").await.as_deref()),
+        (Some("10"), Some("10"))
+    );
+
+    // A quota that someone changes is restored.
+    let more = Patch::Merge(json!({"spec": {"hard": {"pods": "1000"}}}));
+    let quota = ObjectKey::new(&namespace("dev"), "tenant");
+    client.patch::<ResourceQuota>(&quota, &more).await.unwrap();
+    eventually(async || pods("dev").await.as_deref() == Some("10")).await;
+
+    // A namespace that is not named any more is deleted, and its content.
+    let is_deleted = async |suffix: &str| {
+        let found = client
+            .get::<Namespace>(&ObjectKey::new("", &namespace(suffix)))
+            .await
+            .unwrap();
+        found.is_none_or(|found| found.is_being_deleted()) && pods(suffix).await.is_none()
+    };
+    let fewer = Patch::Merge(json!({"spec": {"namespaces": ["prod"]}}));
+    client.patch::<Tenant>(&key, &fewer).await.unwrap();
+    eventually(async || is_deleted("dev").await).await;
+    eventually(is_ready).await;
+    assert!(!is_deleted("prod").await);
+    client
+        .delete::<Tenant>(&key, DeleteOptions::default())
+        .await
+        .unwrap();
+    eventually(async || client.get::<Tenant>(&key).await.unwrap().is_none()).await;
+    assert!(is_deleted("prod").await);
+    running.stop().await;
 }

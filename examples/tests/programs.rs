@@ -208,6 +208,7 @@ fn without_a_cluster_a_program_prints_advice() {
         env!("CARGO_BIN_EXE_site"),
         env!("CARGO_BIN_EXE_memcached"),
         env!("CARGO_BIN_EXE_cron_job"),
+        env!("CARGO_BIN_EXE_tenants"),
     ] {
         let output = Command::new(program)
             .env("KUBECONFIG", "/nowhere")

@@ -24,6 +24,7 @@ mod creation;
 mod desired;
 mod error;
 mod memory;
+mod ownership;
 mod rules;
 
 use std::{fmt, sync::Arc};
@@ -40,8 +41,8 @@ use steersman_cluster::{Client, Cluster, Error, KindClient, ObjectExt, ResourceQ
 use steersman_core::ObjectKey;
 use steersman_runtime::{Context, KnownKind, Request};
 
-use self::desired::{Desired, describe};
-pub(crate) use self::memory::ChildId;
+pub(crate) use self::{desired::Desired, memory::ChildId, ownership::Ownership};
+use self::{desired::describe, ownership::Relation};
 pub use self::{error::ChildError, memory::ChildMemory, rules::ChildRules};
 use crate::{ChildKind, projection};
 
@@ -65,7 +66,9 @@ pub struct Children {
     client: Client,
     cluster: Cluster,
     manager: Arc<str>,
-    owner: OwnerReference,
+    ownership: Ownership,
+    /// Kind of the parent, in the version that the controller watches.
+    resource: Resource,
     parent: Request,
     memory: ChildMemory,
 }
@@ -85,20 +88,12 @@ pub enum ChildState<C> {
 }
 
 /// [`ChildState`] without a type.
+#[derive(Debug)]
 pub(crate) enum Settled {
     Live(Arc<Object>),
     Foreign,
     Terminating,
     NotInstalled,
-}
-
-/// Relation of an object to the parent.
-enum Relation {
-    Controlled,
-    /// A former parent of the same name controls it: the garbage collector deletes it.
-    Former,
-    Orphan,
-    Foreign,
 }
 
 /// Decides whether a live child has to be deleted and created again.
@@ -119,14 +114,47 @@ impl Children {
             .ok_or_else(|| ChildError::NoUid {
                 parent: key.to_string(),
             })?;
-        Ok(Self {
+        Ok(Self::of_parts(owner, Resource::of::<K>(), key, cx, memory))
+    }
+
+    /// As [`of`](Self::of), for a parent without a type.
+    pub(crate) fn of_parts(
+        owner: OwnerReference,
+        resource: Resource,
+        key: ObjectKey,
+        cx: &Context,
+        memory: &ChildMemory,
+    ) -> Self {
+        Self {
             client: cx.client().force(),
             cluster: cx.cluster().clone(),
             manager: cx.field_manager().into(),
-            owner,
+            ownership: Ownership {
+                owner,
+                parent_namespace: key.namespace().to_owned(),
+                set: None,
+            },
+            resource,
             parent: Request::new(cx.cluster().name().clone(), key),
             memory: memory.clone(),
-        })
+        }
+    }
+
+    /// Members of an apply set of the same parent: marked with the id of the set, and written by a field manager of the set.
+    pub(crate) fn of_set(&self, id: &Arc<str>) -> Self {
+        let manager = format!("{}-applyset", self.manager);
+        Self {
+            client: self.client.field_manager(&manager),
+            cluster: self.cluster.clone(),
+            manager: manager.into(),
+            ownership: Ownership {
+                set: Some(Arc::clone(id)),
+                ..self.ownership.clone()
+            },
+            resource: self.resource.clone(),
+            parent: self.parent.clone(),
+            memory: self.memory.clone(),
+        }
     }
 
     /// Creates the child, or restores the fields that it names.
@@ -167,6 +195,32 @@ impl Children {
         &self.parent
     }
 
+    /// Kind of the parent, in the version that the controller watches.
+    pub(crate) fn parent_resource(&self) -> &Resource {
+        &self.resource
+    }
+
+    /// Which objects belong to the parent.
+    pub(crate) fn ownership(&self) -> &Ownership {
+        &self.ownership
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    pub(crate) fn field_manager(&self) -> &str {
+        &self.manager
+    }
+
+    pub(crate) fn memory(&self) -> &ChildMemory {
+        &self.memory
+    }
+
     /// Returns the resource of a dynamic kind with its scope, which discovery knows.
     pub(crate) async fn scoped(&self, resource: &Resource) -> Result<Resource, ChildError> {
         if resource.is_namespaced().is_some() {
@@ -192,13 +246,13 @@ impl Children {
     where
         C: kube::Resource + Serialize + DeserializeOwned + Send + Sync + 'static,
     {
-        desired::check(id, self.parent.key().namespace())?;
+        self.ownership.check(id)?;
         let encode = |source| ChildError::Encode {
             child: describe(&id.0, &id.1),
             source,
         };
         let encoded = serde_json::to_vec(child).map_err(encode)?;
-        let hash = desired::hash_encoded(&encoded, &self.owner, &rules.ignored);
+        let hash = desired::hash_encoded(&encoded, &self.ownership, &rules.ignored);
         let found = match self.client.of(&id.0).get_object(&id.1).await {
             Err(error) if error.is_absent() => return Ok(Settled::NotInstalled),
             found => found?,
@@ -215,7 +269,7 @@ impl Children {
             id,
             hash,
             object,
-            &self.owner,
+            &self.ownership,
             &rules.ignored,
             rules.adopts_orphans,
         );
@@ -226,6 +280,38 @@ impl Children {
             .as_ref()
             .map(|recreate| recreate as &(dyn Fn(&_) -> _ + Send + Sync));
         self.settle(&desired, found, recreate).await
+    }
+
+    /// Returns the desired fields of a child.
+    pub(crate) fn desired<C: Serialize>(
+        &self,
+        id: &ChildId,
+        child: &C,
+        rules: &ChildRules<C>,
+    ) -> Result<Desired, ChildError> {
+        self.ownership.check(id)?;
+        let object = serde_json::to_value(child).map_err(|source| ChildError::Encode {
+            child: describe(&id.0, &id.1),
+            source,
+        })?;
+        let (ignored, adopts_orphans) = (&rules.ignored, rules.adopts_orphans);
+        Ok(Desired::new(
+            id,
+            0,
+            object,
+            &self.ownership,
+            ignored,
+            adopts_orphans,
+        ))
+    }
+
+    /// Returns true if the object belongs to the parent, or is adopted.
+    pub(crate) fn is_own(&self, desired: &Desired, object: &Object) -> bool {
+        match self.ownership.relation_of(&desired.id, object) {
+            Relation::Controlled => true,
+            Relation::Orphan => desired.adopts_orphans,
+            Relation::Former | Relation::Foreign => false,
+        }
     }
 
     /// Brings the child into its desired state. The loop ends unless other clients keep replacing the object.
@@ -248,7 +334,7 @@ impl Children {
                 (found, is_live) = (self.read_live(desired).await?, true);
                 continue;
             };
-            let relation = match self.relation_of(&object) {
+            let relation = match self.ownership.relation_of(&desired.id, &object) {
                 Relation::Orphan if desired.adopts_orphans => Relation::Controlled,
                 relation => relation,
             };
@@ -371,29 +457,6 @@ impl Children {
             self.memory.applied(&self.parent, id, hash, fields, &object);
         }
         Ok(Some(object))
-    }
-
-    fn relation_of(&self, object: &Object) -> Relation {
-        let owners = object.owners();
-        let Some(controller) = owners.iter().find(|owner| owner.controller == Some(true)) else {
-            return Relation::Orphan;
-        };
-        let group = |owner: &OwnerReference| {
-            owner
-                .api_version
-                .rsplit_once('/')
-                .map(|(group, _)| group.to_owned())
-        };
-        if controller.uid == self.owner.uid {
-            Relation::Controlled
-        } else if controller.kind == self.owner.kind
-            && controller.name == self.owner.name
-            && group(controller) == group(&self.owner)
-        {
-            Relation::Former
-        } else {
-            Relation::Foreign
-        }
     }
 
     async fn read_live(&self, desired: &Desired) -> Result<Option<Arc<Object>>, Error> {

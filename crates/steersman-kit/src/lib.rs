@@ -7,6 +7,7 @@
 // The derive macros name the kit by this path, also in its own tests.
 extern crate self as steersman_kit;
 
+mod apply_set;
 mod child_call;
 mod children;
 mod conditions;
@@ -24,6 +25,11 @@ mod status_write;
 mod tracker;
 mod work;
 
+pub use apply_set::{
+    ApplyPlan, ApplyReport, ApplySet, ApplySetError, ApplySetParent, ApplySets, DeletesApplySet,
+    DeletesMembers, FieldChange, Generating, InventoryIn, PlannedAction, PlannedChange, PruneDelay,
+    generating,
+};
 pub use child_call::ChildCall;
 pub use children::{ChildError, ChildMemory, ChildRules, ChildState, Children};
 pub use conditions::{ConditionList, ConditionSet, ConditionStatus, Conditions, NoConditions, ObservedAt};

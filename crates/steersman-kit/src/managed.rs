@@ -40,10 +40,11 @@ use tracing::{Instrument, debug_span};
 use self::attempts::Attempts;
 use crate::{
     ChildKind, ChildMemory, Children, Cleaned, Defaults, Entry, FinalizerMode, KindList, KindReconciler,
-    KindVisitor, ObservedAt, StatusParts, StatusWrite, Work, apply_status,
+    KindVisitor, ObservedAt, StatusParts, StatusWrite, Work,
+    apply_set::registry::BY_SET,
+    apply_status,
     status_handler::{HandlerResults, earliest},
     status_write::decode_status,
-    tracker::Tracker,
     work::{DynamicKind, WorkOptions},
 };
 
@@ -150,10 +151,7 @@ impl<R: KindReconciler, S: ChildKind> ObjectReconciler<S> for Managed<R, S> {
     type Error = BoxError;
 
     fn declare(&self, declarations: &mut Declarations) {
-        R::Children::visit(&mut Declaring {
-            declarations,
-            tracker: &self.memory.tracker,
-        });
+        declare_children::<R::Children>(declarations, &self.memory);
         for DynamicKind {
             resource,
             is_optional,
@@ -164,7 +162,8 @@ impl<R: KindReconciler, S: ChildKind> ObjectReconciler<S> for Managed<R, S> {
                 false => dynamic(resource.clone()),
             };
             declarations.owns(child.clone());
-            declarations.watches(child, self.memory.tracker.handler(resource.clone()));
+            declarations.watches(child.clone(), self.memory.tracker.handler(resource.clone()));
+            declarations.watches(child.index(&BY_SET), self.memory.sets.handler());
         }
         let (memory, attempts) = (self.memory.clone(), self.attempts.clone());
         declarations.on_deleted_everywhere(move |cluster, key| {
@@ -351,10 +350,15 @@ fn observed(object: &impl kube::Resource, cx: &Context) -> ObservedAt {
     ObservedAt::new(object.meta().generation, seconds)
 }
 
-/// Declares each child kind: as owned, and as tracked.
+/// Declares the kinds of a list as children.
+pub(crate) fn declare_children<L: KindList>(declarations: &mut Declarations, memory: &ChildMemory) {
+    L::visit(&mut Declaring { declarations, memory });
+}
+
+/// Declares each child kind: as owned, as tracked, and as members of apply sets.
 struct Declaring<'d> {
     declarations: &'d mut Declarations,
-    tracker: &'d Tracker,
+    memory: &'d ChildMemory,
 }
 
 impl KindVisitor for Declaring<'_> {
@@ -364,8 +368,10 @@ impl KindVisitor for Declaring<'_> {
             false => kind::<E::Child>(),
         };
         self.declarations.owns(child.clone());
-        let handler = self.tracker.handler(Resource::of::<E::Child>());
-        self.declarations.watches(child, handler);
+        let handler = self.memory.tracker.handler(Resource::of::<E::Child>());
+        self.declarations.watches(child.clone(), handler);
+        let handler = self.memory.sets.handler();
+        self.declarations.watches(child.index(&BY_SET), handler);
     }
 }
 

@@ -6,6 +6,7 @@
 //! 2. Of several children with one condition, the worst state of this reconcile counts.
 //! 3. The state of a foreign object is never returned, so it cannot get into the status of the parent.
 
+mod apply_set;
 mod outcome;
 
 use std::{

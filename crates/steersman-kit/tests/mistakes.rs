@@ -72,6 +72,21 @@ const MISTAKES: &[Mistake] = &[
         ],
     },
     Mistake {
+        name: "apply_set_without_a_finalizer",
+        from: "work.child(Cond::Available, deployment(memcached)).await;",
+        to: "work.apply_set(Cond::Available, &steersman_kit::ApplySet::new()).await;",
+        says: &[
+            "members of an apply set of `Memcacheds` could outlive their parent",
+            "set `type Finalizer = DeletesApplySet`, and implement `ApplySetParent`",
+        ],
+    },
+    Mistake {
+        name: "apply_set_without_the_name_of_a_finalizer",
+        from: "type Finalizer = NoCleanup;",
+        to: "type Finalizer = steersman_kit::DeletesApplySet;",
+        says: &["`Memcacheds` has `type Finalizer = DeletesApplySet`, but names no finalizer"],
+    },
+    Mistake {
         name: "wrong_condition_enum",
         from: "child(Cond::Available,",
         to: "child(Other::Shiny,",

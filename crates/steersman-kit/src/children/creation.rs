@@ -26,7 +26,13 @@ impl Children {
         let body: DynamicObject = serde_json::from_value(desired.whole.clone()).map_err(encode)?;
         let created = self.objects(desired).create(&body).await?;
         let created = serde_json::to_value(created).map_err(encode)?;
-        let answer = self.take_over(desired, created).await?;
+        let (mut answer, is_retried) = self.take_over(desired, created).await?;
+        if is_retried {
+            // Another client wrote the object before its fields were taken over, and can own some of them now.
+            let uid = answer.pointer("/metadata/uid").and_then(Value::as_str);
+            let uid = uid.unwrap_or_default().to_owned();
+            answer = self.apply(desired, &uid).await?;
+        }
         let object = self.remember(desired, &answer).await?;
         object.ok_or_else(|| ChildError::Contended {
             child: describe(desired.resource(), desired.key()),
@@ -36,17 +42,22 @@ impl Children {
     /// Changes the entry of the create in `managedFields` to the operation `Apply`, and returns the answer.
     ///
     /// Other clients write meanwhile, which moves the entries: the patch tests the entry, and is made anew from a live read if
-    /// the test fails.
-    pub(super) async fn take_over(&self, desired: &Desired, mut object: Value) -> Result<Value, ChildError> {
+    /// the test fails. The flag is true if that happened.
+    pub(super) async fn take_over(
+        &self,
+        desired: &Desired,
+        mut object: Value,
+    ) -> Result<(Value, bool), ChildError> {
         let values = self.values(desired);
         let uid = object.pointer("/metadata/uid").cloned();
-        for _ in 0..TRIES {
+        for attempt in 0..TRIES {
+            let is_retried = attempt > 0;
             let Some(operations) = self.takeover_of(&object, &desired.ignored) else {
-                return Ok(object);
+                return Ok((object, is_retried));
             };
             let patch = serde_json::from_value(operations).expect("these are operations of a JSON patch");
             let error = match values.patch(desired.key(), &Patch::Json::<()>(patch)).await {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => return Ok((answer, is_retried)),
                 Err(error) => error,
             };
             if !(error.is_invalid() || error.is_conflict()) {
@@ -64,20 +75,15 @@ impl Children {
 
     /// Returns true if an object has an entry of the create that was not taken over.
     pub(super) fn has_created_entry(&self, object: &Value) -> bool {
-        projection::entries(object).any(|entry| self.is_created_entry(entry))
-    }
-
-    /// Other writes of this controller by the same field manager do not set owner references.
-    fn is_created_entry(&self, entry: &Value) -> bool {
-        let owners = entry.pointer("/fieldsV1/f:metadata/f:ownerReferences");
-        projection::is_entry(entry, &self.manager, "Update") && owners.is_some()
+        projection::entries(object).any(|entry| self.ownership.is_created_entry(entry, &self.manager))
     }
 
     /// Returns the patch that turns the entry of the create into one of an apply.
     fn takeover_of(&self, object: &Value, ignored: &[String]) -> Option<Value> {
         let path = |index: usize| format!("/metadata/managedFields/{index}");
         let entries: Vec<&Value> = projection::entries(object).collect();
-        let created = entries.iter().position(|entry| self.is_created_entry(entry))?;
+        let is_created = |entry: &&Value| self.ownership.is_created_entry(entry, &self.manager);
+        let created = entries.iter().position(is_created)?;
         let applied = entries
             .iter()
             .position(|entry| projection::is_entry(entry, &self.manager, "Apply"));

@@ -4,21 +4,21 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 use steersman_cache::Resource;
 use steersman_core::ObjectKey;
 
-use super::{ChildError, ChildId};
+use super::{ChildId, Ownership};
 use crate::projection;
 
 /// The desired fields of a child.
-pub(super) struct Desired {
-    pub(super) id: ChildId,
+pub(crate) struct Desired {
+    pub(crate) id: ChildId,
     /// All fields, for the creation.
     pub(super) whole: Value,
     /// The fields that are restored, for applies.
-    pub(super) kept: Value,
+    pub(crate) kept: Value,
     pub(super) hash: DesiredHash,
     /// Fields that others change after the creation, as JSON pointers.
     pub(super) ignored: Vec<String>,
@@ -35,9 +35,9 @@ pub(super) struct DesiredHash {
 }
 
 /// Hashes an encoded child, and everything that determines its desired fields besides.
-pub(super) fn hash_encoded(encoded: &[u8], owner: &OwnerReference, ignored: &[String]) -> u64 {
+pub(super) fn hash_encoded(encoded: &[u8], ownership: &Ownership, ignored: &[String]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    (encoded, &owner.uid, ignored).hash(&mut hasher);
+    (encoded, ownership, ignored).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -64,12 +64,12 @@ const SET_BY_SERVER: [&str; 8] = [
 ];
 
 impl Desired {
-    /// Completes the JSON of a child: type, namespace and owner. `encoded` is its [`hash_encoded`].
+    /// Completes the JSON of a child: type, namespace and marks of the parent. `encoded` is its [`hash_encoded`].
     pub(super) fn new(
         id: &ChildId,
         encoded: u64,
         mut object: Value,
-        owner: &OwnerReference,
+        ownership: &Ownership,
         ignored: &[String],
         adopts_orphans: bool,
     ) -> Self {
@@ -77,7 +77,7 @@ impl Desired {
             object = json!({});
         }
         if let Value::Object(members) = &mut object {
-            complete(id, members, owner);
+            complete(id, members, ownership);
         }
         let mut kept = object.clone();
         for pointer in ignored {
@@ -103,7 +103,8 @@ impl Desired {
     }
 }
 
-fn complete((resource, key): &ChildId, members: &mut Map<String, Value>, owner: &OwnerReference) {
+fn complete(id: &ChildId, members: &mut Map<String, Value>, ownership: &Ownership) {
+    let (resource, key) = id;
     members.insert("apiVersion".to_owned(), json!(resource.api_version()));
     members.insert("kind".to_owned(), json!(resource.kind()));
     members.remove("status");
@@ -120,33 +121,7 @@ fn complete((resource, key): &ChildId, members: &mut Map<String, Value>, owner: 
         "" => _ = metadata.remove("namespace"),
         namespace => _ = metadata.insert("namespace".to_owned(), json!(namespace)),
     }
-    let owners = metadata.entry("ownerReferences").or_insert_with(|| json!([]));
-    if let Value::Array(owners) = owners {
-        owners.retain(|known| known.get("uid") != Some(&json!(owner.uid)));
-        owners.push(json!(owner));
-    }
-}
-
-/// Checks that the child has a name, and that the garbage collector follows a reference from it to its parent.
-pub(super) fn check((resource, child): &ChildId, parent_namespace: &str) -> Result<(), ChildError> {
-    if child.name().is_empty() {
-        return Err(ChildError::NoName {
-            kind: resource.kind().to_owned(),
-        });
-    }
-    let reason = if child.namespace().is_empty() && resource.is_namespaced() == Some(true) {
-        "it is namespaced and has no namespace; name one with `child_in`".to_owned()
-    } else if parent_namespace.is_empty() || parent_namespace == child.namespace() {
-        return Ok(());
-    } else if child.namespace().is_empty() {
-        "it is cluster-scoped, and a namespaced object cannot own it".to_owned()
-    } else {
-        format!("owner references do not cross namespaces, and its parent is in `{parent_namespace}`")
-    };
-    Err(ChildError::CannotOwn {
-        child: describe(resource, child),
-        reason,
-    })
+    ownership.mark(id, metadata);
 }
 
 /// Kind and key of a child, for messages.
@@ -174,7 +149,9 @@ fn encode_string_data(secret: &mut Map<String, Value>) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+    use super::{super::ChildError, *};
 
     fn owner() -> OwnerReference {
         OwnerReference {
@@ -187,8 +164,13 @@ mod tests {
     fn desired(resource: &Resource, parent_namespace: &str, object: Value) -> Result<Desired, ChildError> {
         let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
         let id = (resource.clone(), child_key(resource, &metadata, parent_namespace));
-        check(&id, parent_namespace)?;
-        Ok(Desired::new(&id, 0, object, &owner(), &[], false))
+        let ownership = Ownership {
+            owner: owner(),
+            parent_namespace: parent_namespace.to_owned(),
+            set: None,
+        };
+        ownership.check(&id)?;
+        Ok(Desired::new(&id, 0, object, &ownership, &[], false))
     }
 
     // R111
@@ -219,12 +201,13 @@ mod tests {
                 "web",
                 json!({"metadata": {"name": "a", "namespace": "other"}})
             ),
-            "cannot own ConfigMap `other/a`: owner references do not cross namespaces, and its parent is in `web`; use an apply \
-             set instead of a child"
+            "cannot own ConfigMap `other/a`: owner references do not cross namespaces, and its parent is in `web`; use \
+             `Work::apply_set` or `ApplySets` instead of a child"
         );
         assert_eq!(
             says(&nodes, "web", json!({"metadata": {"name": "a"}})),
-            "cannot own Node `a`: it is cluster-scoped, and a namespaced object cannot own it; use an apply set instead of a child"
+            "cannot own Node `a`: it is cluster-scoped, and a namespaced object cannot own it; use `Work::apply_set` or \
+             `ApplySets` instead of a child"
         );
         assert!(says(&maps, "", json!({"metadata": {"name": "a"}})).contains("child_in"));
         assert!(says(&maps, "web", json!({"metadata": {}})).contains("it has no name"));

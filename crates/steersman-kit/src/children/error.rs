@@ -41,12 +41,18 @@ pub enum ChildError {
         parent: String,
     },
     /// The child cannot have an owner reference to its parent.
-    #[error("cannot own {child}: {reason}; use an apply set instead of a child")]
+    #[error("cannot own {child}: {reason}; use `Work::apply_set` or `ApplySets` instead of a child")]
     CannotOwn {
         /// Kind and name of the child.
         child: String,
         /// The rule of Kubernetes that forbids it.
         reason: String,
+    },
+    /// A namespaced member of an apply set has no namespace, and its parent has none either.
+    #[error("cannot apply {child}: it is namespaced and has no namespace; set its `metadata.namespace`")]
+    NoNamespace {
+        /// Kind and name of the object.
+        child: String,
     },
     /// A dynamic kind that the reconciler did not declare.
     #[error("cannot reconcile {child}: its kind is not declared; call `managed(…).owns_dynamic(…)`")]

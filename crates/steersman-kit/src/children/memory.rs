@@ -16,7 +16,12 @@ use steersman_core::{Mutex, ObjectKey};
 use steersman_runtime::{Handler, KnownKind, Request};
 
 use super::desired::DesiredHash;
-use crate::{Readiness, projection, tracker::Tracker};
+use crate::{
+    Readiness,
+    apply_set::registry::{Both, SetRegistry},
+    projection,
+    tracker::Tracker,
+};
 
 /// State about the children of all parents of a controller: what the last apply of each child sent and got. Clones share it.
 ///
@@ -25,6 +30,7 @@ use crate::{Readiness, projection, tracker::Tracker};
 pub struct ChildMemory {
     memos: Arc<Mutex<Memos>>,
     pub(crate) tracker: Tracker,
+    pub(crate) sets: SetRegistry,
 }
 
 /// Identifies a child of a parent.
@@ -87,6 +93,7 @@ impl ChildMemory {
     pub fn forget(&self, parent: &Request) {
         self.memos.lock().remove(parent);
         self.tracker.replace(parent, HashSet::new());
+        self.sets.forget(parent);
     }
 
     /// Removes the state about the children of all parents in a cluster that was removed. Pass it to
@@ -95,14 +102,15 @@ impl ChildMemory {
     pub fn forget_cluster(&self, cluster: &ClusterName) {
         self.memos.lock().retain(|parent, _| parent.cluster() != cluster);
         self.tracker.forget_cluster(cluster);
+        self.sets.forget_cluster(cluster);
     }
 
     /// Handler for a kind of children: enqueues the parents that wait for an object which they do not own, because it has the
-    /// name of a child. Pass it to [`Builder::watches`](steersman_runtime::Builder::watches) if you use
+    /// name of a child, and the parents of apply sets with a member of this kind. Pass it to [`Builder::watches`](steersman_runtime::Builder::watches) if you use
     /// [`Children`](crate::Children) without [`managed`](crate::managed).
     #[must_use]
     pub fn handler<C: KnownKind + 'static>(&self) -> impl Handler<C, Request> + use<C> {
-        self.tracker.handler(Resource::of::<C>())
+        Both(self.tracker.handler(Resource::of::<C>()), self.sets.handler())
     }
 
     /// Returns true if neither the encoded child nor the version of the live one changed since they were last compared.

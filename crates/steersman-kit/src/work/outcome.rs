@@ -45,7 +45,11 @@ impl<R: KindReconciler> Work<R> {
         let mut id = (call.resource.clone(), call.child.key());
         match self.settled(&call, &mut id).await {
             Ok((settled, live)) => {
-                self.conclude(condition, &id, &settled, live.as_deref(), &call);
+                let own = call.ready_if.as_ref().map(|is_ready| match &live {
+                    Some(live) if is_ready(live) => Readiness::Ready,
+                    _ => Readiness::in_progress("NotReady", "not ready yet"),
+                });
+                self.conclude(condition, &id, &settled, own, call.is_optional);
                 live
             }
             Err(error) => {
@@ -90,22 +94,19 @@ impl<R: KindReconciler> Work<R> {
         }
     }
 
-    fn conclude<C>(
+    /// Sets a condition from the state of a child. `own` is its readiness by user code.
+    pub(super) fn conclude(
         &mut self,
         condition: ConditionOf<R>,
         id: &ChildId,
         settled: &Settled,
-        live: Option<&C>,
-        call: &CallParts<R, C>,
+        own: Option<Readiness>,
+        is_optional: bool,
     ) {
         let name = || described(&id.0, &id.1);
         match settled {
             Settled::Live(object) => {
-                let found = match (&call.ready_if, live) {
-                    (Some(is_ready), Some(live)) if is_ready(live) => Readiness::Ready,
-                    (Some(_), _) => Readiness::in_progress("NotReady", "not ready yet"),
-                    (None, _) => self.readiness(id, object),
-                };
+                let found = own.unwrap_or_else(|| self.readiness(id, object));
                 match found {
                     Readiness::Ready => self.note(condition, Severity::Good, "", ""),
                     Readiness::InProgress { reason, message } => {
@@ -125,7 +126,7 @@ impl<R: KindReconciler> Work<R> {
             }
             Settled::Terminating => self.note_terminating(condition, &name()),
             Settled::NotInstalled => {
-                let severity = match call.is_optional {
+                let severity = match is_optional {
                     true => Severity::Unknown,
                     false => Severity::Bad,
                 };
@@ -149,7 +150,13 @@ impl<R: KindReconciler> Work<R> {
     }
 
     /// Sets a condition from the state of a child, unless another child gave it a worse one.
-    fn note(&mut self, condition: ConditionOf<R>, severity: Severity, reason: &str, message: &str) {
+    pub(super) fn note(
+        &mut self,
+        condition: ConditionOf<R>,
+        severity: Severity,
+        reason: &str,
+        message: &str,
+    ) {
         let worst = self.concluded.get(condition.name());
         if worst.is_some_and(|worst| *worst >= severity) {
             return;

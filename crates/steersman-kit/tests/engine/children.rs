@@ -5,12 +5,16 @@ use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     core::v1::{ConfigMap, Secret, Service},
 };
-use kube::{ResourceExt, api::Patch};
+use kube::{CustomResourceExt, ResourceExt, api::Patch};
 use serde_json::json;
 use steersman_cluster::{Client, DeleteOptions, ObjectExt};
 use steersman_core::{Action, ObjectKey, error_chain};
 use steersman_kit::managed;
-use steersman_testing::Fixture;
+use steersman_runtime::testing::Stand;
+use steersman_testing::{
+    Fixture, eventually,
+    proxy::{Fault, Matching},
+};
 
 use super::support::*;
 
@@ -522,4 +526,33 @@ async fn children_are_listed_by_their_owner(fixture: Fixture) {
         let found = get(&client, &key(&fixture, name)).await;
         assert_eq!(found.status.unwrap().note, name);
     }
+}
+
+// R110, guarantee 4
+#[steersman_testing::test]
+async fn guarantee_4_a_change_right_after_the_create_is_restored(fixture: Fixture) {
+    fixture.install(&Widget::crd()).await;
+    let proxy = fixture.proxy().await;
+    let stand = Stand::new(proxy.client(fixture.admin()).unwrap()).await.unwrap();
+    let (client, one) = (stand.cluster().live(), key(&fixture, "one"));
+    client.create(&widget(&fixture, "one", "1")).await.unwrap();
+    // The answer to the create arrives after another client has changed the child.
+    let held = proxy.inject(
+        Matching::method("POST").path("/configmaps").first(1),
+        Fault::stall(),
+    );
+    let beside = cluster_builder(&fixture, "beside").build().await.unwrap().live();
+    let changing = async {
+        eventually("the child is created", async || {
+            beside.get::<ConfigMap>(&one).await.unwrap()
+        })
+        .await;
+        let change = Patch::Merge(json!({"data": {"value": "changed"}}));
+        beside.patch::<ConfigMap>(&one, &change).await.unwrap();
+        drop(held);
+    };
+    let reconciler = managed(configured());
+    tokio::join!(changing, call(&stand, one.clone(), &reconciler));
+    let map = client.get_required::<ConfigMap>(&one).await.unwrap();
+    assert_eq!(map.data.as_ref().unwrap()["value"], "1");
 }

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod apply_set_crashes;
+mod apply_sets;
 mod children;
 mod errors;
 mod failover;
