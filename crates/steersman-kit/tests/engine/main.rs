@@ -5,10 +5,12 @@
 
 mod children;
 mod errors;
+mod external;
 mod failover;
 mod finalizers;
 mod handlers;
 mod loops;
+mod migration;
 mod pipeline;
 mod stages;
 mod story;
