@@ -10,10 +10,12 @@
 //! 7. [Status and conditions](status): what your operator reports about an object.
 //! 8. [Children](children): objects that your operator creates and keeps as they should be.
 //! 9. [Finalizers](finalizers): cleanup before an object is deleted.
-//! 10. [Errors](errors): retries, and how users see a failure.
-//! 11. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
-//! 12. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
-//! 13. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
+//! 10. [External resources](external_resources): things outside of the cluster, without leaks and duplicates.
+//! 11. [Versions](versions): change a kind without losing objects; storage migration.
+//! 12. [Errors](errors): retries, and how users see a failure.
+//! 13. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
+//! 14. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
+//! 15. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -35,6 +37,12 @@ pub mod children {}
 
 #[doc = include_str!("manual/finalizers.md")]
 pub mod finalizers {}
+
+#[doc = include_str!("manual/external_resources.md")]
+pub mod external_resources {}
+
+#[doc = include_str!("manual/versions.md")]
+pub mod versions {}
 
 #[doc = include_str!("manual/errors.md")]
 pub mod errors {}
