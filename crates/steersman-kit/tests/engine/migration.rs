@@ -517,7 +517,7 @@ async fn a_manager_migrates_when_the_storage_version_changes(fixture: Fixture) {
     let proxy = fixture.proxy().await;
     let manager = manager(cluster_through(&fixture, &proxy).await).await;
     // The delay lets the server take over the storage version.
-    let migrator = gadgets.migrator().settle(Duration::from_secs(1));
+    let migrator = gadgets.migrator().settle(Duration::from_secs(3));
     migrator.add_to(&manager).unwrap();
     let _running = run(manager);
     gadgets.install(&["v1alpha1", "v1beta1"], "v1beta1").await;
