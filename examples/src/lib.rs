@@ -9,7 +9,8 @@
 //! 6. [`certificates`]: a kind that might not be installed, and several replicas.
 //! 7. [`guards`]: a kind that is known only at run time and might not be installed, with a finalizer and events.
 //! 8. [`tenants`]: objects of several namespaces, which are pruned.
-//! 9. [`memcached`] and [`cron_job`]: the tutorials of kubebuilder.
+//! 9. [`dns`]: a resource outside of the cluster, at a service with an HTTP API.
+//! 10. [`memcached`] and [`cron_job`]: the tutorials of kubebuilder.
 
 #![allow(
     clippy::exhaustive_enums,
@@ -19,6 +20,7 @@
 
 pub mod certificates;
 pub mod cron_job;
+pub mod dns;
 pub mod guards;
 pub mod handlers;
 pub mod memcached;

@@ -21,6 +21,7 @@ use steersman::{
     runtime::RunnableStatus,
 };
 use steersman_examples::{
+    dns::{self, DnsApi, DnsRecord, DnsRecordSpec, DnsService},
     guards, handlers, tags,
     tenants::{self, Tenant},
 };
@@ -247,5 +248,43 @@ async fn a_tenant_has_its_namespaces_and_loses_those_that_it_does_not_name(fixtu
         .unwrap();
     eventually(async || client.get::<Tenant>(&key).await.unwrap().is_none()).await;
     assert!(is_deleted("prod").await);
+    running.stop().await;
+}
+
+#[steersman_testing::test]
+async fn a_dns_record_has_one_entry_until_it_is_deleted(fixture: Fixture) {
+    fixture.install(&DnsRecord::crd()).await;
+    let service = DnsService::start(([127, 0, 0, 1], 0).into()).unwrap();
+    let proxy = fixture.proxy().await;
+    let manager = manager(&fixture, &proxy).await;
+    let client = manager.client().unwrap().live();
+    dns::add(&manager, DnsApi::new(service.address().to_string())).unwrap();
+    let running = run(&manager);
+    let spec = |address: &str| json!({"host": "one.example.com", "address": address});
+    let record: DnsRecord = object(json!({
+        "metadata": {"name": "one", "namespace": fixture.namespace()}, "spec": spec("10.0.0.1"),
+        "apiVersion": "dns.example.com/v1", "kind": "DnsRecord",
+    }));
+    client.create(&record).await.unwrap();
+    let key = ObjectKey::new(fixture.namespace(), "one");
+    let entries =
+        || -> Vec<DnsRecordSpec> { service.entries().into_iter().map(|entry| entry.spec).collect() };
+    eventually(async || {
+        let record = client.get_required::<DnsRecord>(&key).await.unwrap();
+        let conditions = record.status.as_ref().map(|status| status.conditions.clone());
+        let ready = conditions.and_then(|conditions| conditions.named("Ready").cloned());
+        ready.is_some_and(|ready| ready.status == "True")
+    })
+    .await;
+    assert_eq!(entries(), [object::<DnsRecordSpec>(spec("10.0.0.1"))]);
+    let moved = Patch::Merge(json!({"spec": {"address": "10.0.0.2"}}));
+    client.patch::<DnsRecord>(&key, &moved).await.unwrap();
+    eventually(async || entries() == [object::<DnsRecordSpec>(spec("10.0.0.2"))]).await;
+    client
+        .delete::<DnsRecord>(&key, DeleteOptions::default())
+        .await
+        .unwrap();
+    eventually(async || client.get::<DnsRecord>(&key).await.unwrap().is_none()).await;
+    assert_eq!(entries(), []);
     running.stop().await;
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     conversion,
-    crd::conversion::{convert_all, has_webhook},
+    crd::conversion::{convert_all, has_webhook, version_of},
     handler::negotiate::Form,
     resource::{Resource, Version},
     schema::{fill, prune},
@@ -223,7 +223,10 @@ impl Representation {
         match self.form {
             Form::Metadata | Form::Table(_) => metadata_only(&stored.object()),
             Form::Full if self.is_stored_form(stored) => stored.encoded().clone(),
-            Form::Full => encode(&self.converted(Object::clone(&stored.object()))),
+            Form::Full => {
+                let written = version_of(&self.resource, stored);
+                encode(&self.converted_from(written, Object::clone(&stored.object())))
+            }
         }
     }
 
@@ -241,26 +244,35 @@ impl Representation {
 
     /// Converts an object from the stored version to the requested one.
     pub(crate) fn converted(&self, object: Object) -> Object {
+        self.converted_from(self.resource.strategy.storage_version, object)
+    }
+
+    fn converted_from(&self, written: usize, object: Object) -> Object {
         if self.by_webhook {
             return object;
         }
-        convert_from_storage(&self.resource, self.version, object)
+        convert_from_storage(&self.resource, written, self.version, object)
     }
 }
 
-/// Converts an object from its stored form to a version of its kind.
-pub(crate) fn convert_from_storage(resource: &Resource, version: usize, mut object: Object) -> Object {
+/// Converts an object from the version at which it was stored to another version of its kind.
+pub(crate) fn convert_from_storage(
+    resource: &Resource,
+    written: usize,
+    version: usize,
+    mut object: Object,
+) -> Object {
     if resource.custom.is_none() {
         conversion::from_storage(resource, version, &mut object);
         return object;
     }
-    let stored = &resource.storage_version().schema;
+    let stored = &resource.versions[written].schema;
     let asked = &resource.versions[version].schema;
     let mut ignored = Vec::new();
     prune::prune(stored, &mut object, &mut ignored);
     fill::drop_nulls_of(stored, &mut object);
     fill::defaults_of(stored, &mut object);
-    if version != resource.strategy.storage_version {
+    if version != written {
         // Only the stored version sets defaults.
         prune::prune(asked, &mut object, &mut ignored);
         fill::drop_nulls_of(asked, &mut object);

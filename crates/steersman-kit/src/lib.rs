@@ -12,6 +12,7 @@ mod child_call;
 mod children;
 mod conditions;
 mod defaults;
+mod external;
 mod finalizer;
 mod kinds;
 mod lint;
@@ -22,6 +23,7 @@ mod reconciler;
 mod status;
 mod status_handler;
 mod status_write;
+mod storage_migrator;
 mod tracker;
 mod work;
 
@@ -34,6 +36,7 @@ pub use child_call::ChildCall;
 pub use children::{ChildError, ChildMemory, ChildRules, ChildState, Children};
 pub use conditions::{ConditionList, ConditionSet, ConditionStatus, Conditions, NoConditions, ObservedAt};
 pub use defaults::Defaults;
+pub use external::{External, ExternalError, ExternalId, ExternalResource, ExternalState, Observation};
 pub use finalizer::{Cleaned, Cleanup, FinalizerMode, NoCleanup, RunsCleanup};
 pub use kinds::{
     At, Beside, ChildKind, Entry, KindList, KindVisitor, Lists, Nowhere, Optional, OptionalAt, Undeclared,
@@ -46,6 +49,7 @@ pub use status::{NoStatus, StatusFor, StatusParts};
 pub use status_handler::StatusHandler;
 pub use status_write::{StatusError, StatusWrite, apply_status, update_status};
 pub use steersman_kit_derive::{ConditionSet, Status};
+pub use storage_migrator::StorageMigrator;
 pub use work::Work;
 
 /// Names for the code that derive macros generate.

@@ -11,10 +11,12 @@
 //! 8. [Children](children): objects that your operator creates and keeps as they should be.
 //! 9. [Apply sets](apply_sets): objects of any kinds and namespaces, which are pruned.
 //! 10. [Finalizers](finalizers): cleanup before an object is deleted.
-//! 11. [Errors](errors): retries, and how users see a failure.
-//! 12. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
-//! 13. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
-//! 14. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
+//! 11. [External resources](external_resources): things outside of the cluster, without leaks and duplicates.
+//! 12. [Versions](versions): change a kind without losing objects; storage migration.
+//! 13. [Errors](errors): retries, and how users see a failure.
+//! 14. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
+//! 15. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
+//! 16. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -39,6 +41,12 @@ pub mod apply_sets {}
 
 #[doc = include_str!("manual/finalizers.md")]
 pub mod finalizers {}
+
+#[doc = include_str!("manual/external_resources.md")]
+pub mod external_resources {}
+
+#[doc = include_str!("manual/versions.md")]
+pub mod versions {}
 
 #[doc = include_str!("manual/errors.md")]
 pub mod errors {}

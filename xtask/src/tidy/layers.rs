@@ -21,7 +21,7 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
     ("steersman-kit-derive", &[]),
     (
         "steersman-kit",
-        &["core", "cache", "cluster", "runtime", "kit-derive"],
+        &["core", "cache", "cluster", "endpoints", "runtime", "kit-derive"],
     ),
     ("steersman-apiserver", &[]),
     ("steersman-assets", &[]),

@@ -90,6 +90,7 @@ pub(crate) fn current(cx: &mut Context<'_>, target: &Target, existing: &Stored) 
     Ok(match &resource.custom {
         Some(custom) if existing.edition != custom.edition => crate::representation::convert_from_storage(
             resource,
+            conversion::version_of(resource, existing),
             resource.strategy.storage_version,
             Object::clone(&existing.object()),
         ),
@@ -144,10 +145,12 @@ pub(crate) fn replace(
         }
         return Ok(Written::Transient(Box::new(object)));
     }
-    if conversion::has_webhook(resource) && object == old {
+    // An object of another storage version is written even if it does not change.
+    let is_current = conversion::version_of(resource, existing) == resource.strategy.storage_version;
+    if conversion::has_webhook(resource) && is_current && object == old {
         return Ok(Written::Transient(Box::new(object)));
     }
-    if object == *existing.object() {
+    if is_current && object == *existing.object() {
         return Ok(Written::Stored(Arc::clone(existing)));
     }
     if dry_run {
