@@ -265,11 +265,11 @@ impl Children {
                 self.memory.confirmed_foreign(&self.parent, id.clone(), &object);
             } else if !self.memory.is_confirmed_foreign(&self.parent, id, &object) {
                 // First tracked, then read: every later change of the object enqueues the parent.
-                self.memory.tracker.add(&self.parent, &id.0, &id.1);
+                self.memory.track(&self.parent, id);
                 (found, is_live) = (self.read_live(desired).await?, true);
                 continue;
             }
-            self.memory.tracker.add(&self.parent, &id.0, &id.1);
+            self.memory.track(&self.parent, id);
             return Ok(match relation {
                 Relation::Former => Settled::Terminating,
                 _ => Settled::Foreign,

@@ -21,7 +21,6 @@ mod reconciler;
 mod status;
 mod status_handler;
 mod status_write;
-mod tracker;
 mod work;
 
 pub use child_call::ChildCall;

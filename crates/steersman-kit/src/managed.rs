@@ -33,7 +33,7 @@ use steersman_cache::Resource;
 use steersman_cluster::ObjectExt;
 use steersman_core::{Action, ObjectKey, error_chain};
 use steersman_runtime::{
-    BoxError, Context, Declarations, ObjectReconciler, Request, Undecodable, dynamic, kind, terminal,
+    BoxError, Context, Declarations, ObjectReconciler, Request, Tracker, Undecodable, dynamic, kind, terminal,
 };
 use tracing::{Instrument, debug_span};
 
@@ -43,7 +43,6 @@ use crate::{
     KindVisitor, ObservedAt, StatusParts, StatusWrite, Work, apply_status,
     status_handler::{HandlerResults, earliest},
     status_write::decode_status,
-    tracker::Tracker,
     work::{DynamicKind, WorkOptions},
 };
 

@@ -19,7 +19,7 @@ use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use steersman_cache::Resource;
 use steersman_cluster::Error;
 use steersman_core::ObjectKey;
-use steersman_runtime::{BoxError, Context, KnownKind, Request};
+use steersman_runtime::{BoxError, Context, KnownKind, Request, Tracking};
 
 use self::outcome::Severity;
 use crate::{
@@ -42,7 +42,7 @@ pub struct Work<R: KindReconciler> {
     /// Conditions that were set in this reconcile.
     set: HashSet<&'static str>,
     named: HashSet<ChildId>,
-    tracked: HashSet<ChildId>,
+    tracked: Tracking,
     /// Errors of children and handlers.
     failures: Vec<BoxError>,
     pub(crate) handled: HandlerResults,
@@ -81,6 +81,7 @@ impl<R: KindReconciler> Work<R> {
             status,
             at,
             parent,
+            tracked: options.memory.tracker.begin(children.parent()),
             children,
             memory: options.memory,
             dynamic_kinds: options.dynamic_kinds,
@@ -88,7 +89,6 @@ impl<R: KindReconciler> Work<R> {
             concluded: HashMap::new(),
             set: HashSet::new(),
             named: HashSet::new(),
-            tracked: HashSet::new(),
             failures: Vec::new(),
             handled: HandlerResults::default(),
         }
@@ -252,13 +252,11 @@ impl<R: KindReconciler> Work<R> {
 
     /// Reconciles the parent when this object of a child kind changes, although the parent does not own it. It is in force until
     /// a reconcile does not repeat it. Call it before you read the object.
-    pub fn track<K: KnownKind, I>(&mut self, key: ObjectKey)
+    pub fn track<K: KnownKind, I>(&mut self, key: &ObjectKey)
     where
         R::Children: Lists<K, I>,
     {
-        let resource = Resource::of::<K>();
-        self.memory.tracker.add(self.children.parent(), &resource, &key);
-        self.tracked.insert((resource, key));
+        self.tracked.add::<K>(key);
     }
 }
 

@@ -9,14 +9,14 @@ use steersman_core::ObjectKey;
 use crate::{
     Handler, IntoRequest, Kind, Request, RequestKey,
     cluster_session::OnClusterRemoved,
-    owner::{Owned, Owners, owned},
+    owner::{Dependent, Owners, owned},
     source::{KindSource, OnDeleted},
 };
 
 /// Kinds that a reconciler needs; see [`ObjectReconciler::declare`](crate::ObjectReconciler::declare). They are added to those
 /// of the [`Builder`](crate::Builder).
 pub struct Declarations<R: RequestKey = Request> {
-    pub(crate) owned: Vec<Owned<R>>,
+    pub(crate) owned: Vec<Dependent<R>>,
     pub(crate) watched: Vec<KindSource<R>>,
     pub(crate) on_deleted: Vec<OnDeleted>,
     pub(crate) on_cluster_removed: Vec<OnClusterRemoved>,

@@ -48,6 +48,7 @@ mod options;
 mod owner;
 mod predicate;
 mod reconciler;
+mod references;
 mod request;
 mod reviews;
 mod run;
@@ -60,6 +61,7 @@ mod status;
 mod stop;
 mod supervise;
 pub mod testing;
+mod tracker;
 mod undecodable;
 mod worker;
 
@@ -98,6 +100,7 @@ pub use reconciler::{
     BoxError, BoxReconciler, ReconcileFn, Reconciler, RetryAfter, Terminal, is_terminal, reconcile_fn,
     retry_after, terminal,
 };
+pub use references::{Reference, ReferenceFn};
 pub use request::{Request, RequestKey};
 pub use reviews::send_reviews;
 pub use run_condition::RunCondition;
@@ -112,6 +115,7 @@ pub use source::{
 };
 pub use status::{RunnableStatus, StatusRegistry};
 pub use stop::{Stop, StopHandle};
+pub use tracker::{Tracker, Tracking, TrackingHandler};
 pub use undecodable::Undecodable;
 
 pub(crate) use cache_sync::{CacheSync, NotSynced, run_synced};

@@ -9,11 +9,12 @@
 //! 6. [Several clusters](clusters): one manager, any number of clusters.
 //! 7. [Status and conditions](status): what your operator reports about an object.
 //! 8. [Children](children): objects that your operator creates and keeps as they should be.
-//! 9. [Finalizers](finalizers): cleanup before an object is deleted.
-//! 10. [Errors](errors): retries, and how users see a failure.
-//! 11. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
-//! 12. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
-//! 13. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
+//! 9. [References](references): objects that others own, and whose changes matter to yours.
+//! 10. [Finalizers](finalizers): cleanup before an object is deleted.
+//! 11. [Errors](errors): retries, and how users see a failure.
+//! 12. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
+//! 13. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
+//! 14. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -32,6 +33,9 @@ pub mod status {}
 
 #[doc = include_str!("manual/children.md")]
 pub mod children {}
+
+#[doc = include_str!("manual/references.md")]
+pub mod references {}
 
 #[doc = include_str!("manual/finalizers.md")]
 pub mod finalizers {}

@@ -84,7 +84,7 @@ impl<R: KindReconciler> Work<R> {
             }
             _ => {
                 // Foreign objects, and those of a former parent, do not enqueue this parent by their owner.
-                self.tracked.insert(id.clone());
+                self.tracked.add_dynamic(&id.0, &id.1);
                 Ok((settled, None))
             }
         }
@@ -200,10 +200,9 @@ impl<R: KindReconciler> Work<R> {
     pub(crate) fn finish<T>(mut self, result: Result<T, BoxError>) -> (R::Status, Result<T, BoxError>) {
         let parent = self.children.parent();
         self.memory.retain(parent, &self.named);
-        self.memory
-            .tracker
-            .replace(parent, std::mem::take(&mut self.tracked));
-        let result = match (result, self.failure()) {
+        let failure = self.failure();
+        self.tracked.finish();
+        let result = match (result, failure) {
             (Ok(_), Some(failure)) => Err(failure),
             // One error that can be retried is enough for a retry.
             (Err(error), Some(failure)) if is_terminal(&error) && !is_terminal(&failure) => Err(failure),
