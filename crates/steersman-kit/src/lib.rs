@@ -21,6 +21,7 @@ mod reconciler;
 mod status;
 mod status_handler;
 mod status_write;
+mod switches;
 mod work;
 
 pub use child_call::ChildCall;
@@ -39,6 +40,7 @@ pub use status::{NoStatus, StatusFor, StatusParts};
 pub use status_handler::StatusHandler;
 pub use status_write::{StatusError, StatusWrite, apply_status, update_status};
 pub use steersman_kit_derive::{ConditionSet, Status};
+pub use switches::Switches;
 pub use work::Work;
 
 /// Names for the code that derive macros generate.

@@ -37,6 +37,9 @@ pub struct Work<R: KindReconciler> {
     memory: crate::ChildMemory,
     dynamic_kinds: Arc<[DynamicKind]>,
     is_last_attempt: bool,
+    is_observe_only: bool,
+    /// Children that an observed object does not write.
+    withheld: Vec<String>,
     /// Worst state of each condition that children set in this reconcile.
     concluded: HashMap<&'static str, Severity>,
     /// Conditions that were set in this reconcile.
@@ -60,6 +63,7 @@ pub(crate) struct WorkOptions {
     pub(crate) memory: crate::ChildMemory,
     pub(crate) dynamic_kinds: Arc<[DynamicKind]>,
     pub(crate) is_last_attempt: bool,
+    pub(crate) is_observe_only: bool,
 }
 
 impl<R: KindReconciler> Work<R> {
@@ -86,6 +90,8 @@ impl<R: KindReconciler> Work<R> {
             memory: options.memory,
             dynamic_kinds: options.dynamic_kinds,
             is_last_attempt: options.is_last_attempt,
+            is_observe_only: options.is_observe_only,
+            withheld: Vec::new(),
             concluded: HashMap::new(),
             set: HashSet::new(),
             named: HashSet::new(),
@@ -104,6 +110,12 @@ impl<R: KindReconciler> Work<R> {
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.cx
+    }
+
+    /// Returns true if this object is [only observed](crate::Switches): its children are not written. Withhold other writes too.
+    #[must_use]
+    pub fn is_observe_only(&self) -> bool {
+        self.is_observe_only
     }
 
     /// The status. It is written after the reconcile if it differs from the stored one.
@@ -192,6 +204,7 @@ impl<R: KindReconciler> Work<R> {
     /// | is being deleted | `Unknown` | `Terminating` |
     /// | is of a kind that is not installed | `False`, or `Unknown` for [`Optional`](crate::Optional) kinds | `NotInstalled` |
     /// | cannot be written | `False` | `Failed` |
+    /// | is not written, because the object is [only observed](crate::Switches) | `Unknown` | `ObserveOnly` |
     ///
     /// An error does not end the reconcile: the next child is reconciled, and the whole reconcile fails at its end.
     pub fn child<C, I>(&mut self, condition: ConditionOf<R>, child: C) -> ChildCall<'_, R, C>

@@ -469,6 +469,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
                 .map(|parent| (parent.resource, parent.namespaced)),
             span: self.span,
             on_cluster_removed: self.on_cluster_removed.into(),
+            metrics: declared.metrics,
             replays: watch::Sender::default(),
             is_running: AtomicBool::new(false),
         }

@@ -82,6 +82,14 @@ impl<R: KindReconciler> Work<R> {
                 let live = object.decoded::<C>()?;
                 Ok((settled, Some(live)))
             }
+            Settled::Withheld(live) => {
+                self.tracked.add_dynamic(&id.0, &id.1);
+                let live = live.as_ref().map(|live| live.decoded::<C>()).transpose()?;
+                let write = if live.is_some() { "changed" } else { "created" };
+                self.withheld
+                    .push(format!("{} ({write})", described(&id.0, &id.1)));
+                Ok((settled, live))
+            }
             _ => {
                 // Foreign objects, and those of a former parent, do not enqueue this parent by their owner.
                 self.tracked.add_dynamic(&id.0, &id.1);
@@ -124,6 +132,11 @@ impl<R: KindReconciler> Work<R> {
                 self.note(condition, Severity::Bad, "NotOwned", &message);
             }
             Settled::Terminating => self.note_terminating(condition, &name()),
+            Settled::Withheld(live) => {
+                let write = if live.is_some() { "changed" } else { "created" };
+                let message = format!("{} would be {write}", name());
+                self.note(condition, Severity::Unknown, "ObserveOnly", &message);
+            }
             Settled::NotInstalled => {
                 let severity = match call.is_optional {
                     true => Severity::Unknown,
@@ -163,6 +176,11 @@ impl<R: KindReconciler> Work<R> {
         };
         let reason = if reason.is_empty() { "Ready" } else { reason };
         self.set(condition, status, reason, message);
+    }
+
+    /// Takes the children that an observed object does not write.
+    pub(crate) fn take_withheld(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.withheld)
     }
 
     /// Adds an error of a child or handler, with which the reconcile fails at its end.
