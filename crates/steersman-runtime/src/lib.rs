@@ -8,6 +8,7 @@
 //!   or your own.
 //! * [`Signals`] turns the first SIGTERM into a future; the second ends the process.
 //! * [`Logging`] sets up log lines; [`LogLevel`] changes the level from a ConfigMap.
+//! * [`LiveConfig`] reads settings again when their ConfigMap or file changes.
 //!
 //! ```text
 //! Source ─▶ Predicate ─▶ Handler ─▶ Queue ─▶ worker ─▶ Reconciler
@@ -36,6 +37,7 @@ mod hot_loop;
 mod indexes;
 mod kind;
 mod leadership;
+mod live_config;
 mod log_level;
 mod logging;
 mod main_error;
@@ -44,6 +46,7 @@ mod metrics;
 mod namespaced;
 mod object_event;
 mod object_reconciler;
+mod one_map;
 mod options;
 mod owner;
 mod predicate;
@@ -81,6 +84,7 @@ pub use handler::{
 };
 pub use kind::{Kind, KnownKind, dynamic, kind, metadata, projection};
 pub use leadership::{Leadership, Term};
+pub use live_config::{ConfigSource, LiveConfig};
 pub use log_level::LogLevel;
 pub use logging::{FilterError, LogFormat, LogHandle, Logging, LoggingError};
 pub use main_error::MainError;

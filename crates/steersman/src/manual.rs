@@ -12,9 +12,11 @@
 //! 9. [References](references): objects that others own, and whose changes matter to yours.
 //! 10. [Finalizers](finalizers): cleanup before an object is deleted.
 //! 11. [Errors](errors): retries, and how users see a failure.
-//! 12. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
-//! 13. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
-//! 14. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
+//! 12. [Switches](switches): suspend an object, request a reconcile, or only observe.
+//! 13. [Live configuration](live_configuration): settings that change while your operator runs.
+//! 14. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
+//! 15. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
+//! 16. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -42,6 +44,12 @@ pub mod finalizers {}
 
 #[doc = include_str!("manual/errors.md")]
 pub mod errors {}
+
+#[doc = include_str!("manual/switches.md")]
+pub mod switches {}
+
+#[doc = include_str!("manual/live_configuration.md")]
+pub mod live_configuration {}
 
 #[doc = include_str!("manual/tutorials.md")]
 pub mod tutorials {}
