@@ -153,10 +153,13 @@ enum Origin {
     },
 }
 
+/// Returns the log filter of a value.
+type FilterOf<T> = Box<dyn Fn(&T) -> Option<String> + Send + Sync>;
+
 /// The log filter that a value sets.
 struct Log<T> {
     handle: LogHandle,
-    filter: Box<dyn Fn(&T) -> Option<String> + Send + Sync>,
+    filter: FilterOf<T>,
     /// Applies if the value sets none.
     original: String,
 }
