@@ -68,7 +68,7 @@ pub struct BannerReconciler;
 /// When the manager rejects it.
 pub fn add(manager: &Manager) -> Result<Controller, AddError> {
     Controller::of::<Banner>("banner")
-        .watches(kind::<Web>().optional(), map_metadata(|web| Some(web.key())))
+        .references_with(kind::<Web>().optional(), |banner| [banner.name_any()])
         .when_installed()
         .warm()
         .add_to(manager, managed(BannerReconciler))

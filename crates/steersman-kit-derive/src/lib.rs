@@ -35,7 +35,7 @@ pub fn condition_set(input: TokenStream) -> TokenStream {
 }
 
 /// Implements `StatusParts` and `StatusFor` for a struct with a field `conditions: Conditions<C>`, and optionally
-/// `observed_generation: Option<i64>`.
+/// `observed_generation: Option<i64>` and `last_handled_reconcile_at: Option<String>`.
 ///
 /// The struct needs `#[serde(rename_all = "camelCase", default)]`. On the struct:
 /// * `#[status(of(Deployment))]`: the kinds that have this status. Default: every kind with `status = "…"` in `#[kube(…)]`.

@@ -25,7 +25,21 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     check_struct(input, &serde)?;
     let observed = find(fields, "observed_generation");
     if let Some(observed) = observed {
-        check_observed_generation(observed, &serde)?;
+        check_wire_name(observed, &serde, "observedGeneration")?;
+        check_option(
+            observed,
+            "i64",
+            "write `Option<i64>`: it is `None` until a generation was reconciled",
+        )?;
+    }
+    let handled = find(fields, "last_handled_reconcile_at");
+    if let Some(handled) = handled {
+        check_wire_name(handled, &serde, "lastHandledReconcileAt")?;
+        check_option(
+            handled,
+            "String",
+            "write `Option<String>`: it is `None` until a request was handled",
+        )?;
     }
 
     let kit = kit_path(attributes.kit);
@@ -38,6 +52,16 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
         Some(_) => quote!(self.observed_generation = generation;),
         None => quote!(let _ = generation;),
     };
+    let handle = handled.map(|_| {
+        quote! {
+            fn last_handled_reconcile_at(&self) -> ::core::option::Option<&str> {
+                self.last_handled_reconcile_at.as_deref()
+            }
+            fn set_last_handled_reconcile_at(&mut self, token: &str) {
+                self.last_handled_reconcile_at = ::core::option::Option::Some(token.into());
+            }
+        }
+    });
     let kinds = if attributes.of.is_empty() {
         let mut generics = input.generics.clone();
         generics
@@ -63,6 +87,7 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
             fn conditions(&self) -> &#kit::Conditions<Self::Set> { &self.conditions }
             fn conditions_mut(&mut self) -> &mut #kit::Conditions<Self::Set> { &mut self.conditions }
             fn set_observed_generation(&mut self, generation: ::core::option::Option<i64>) { #observe }
+            #handle
         }
         #kinds
     })
@@ -150,23 +175,26 @@ fn check_struct(input: &DeriveInput, serde: &SerdeAttributes) -> Result<()> {
     Ok(())
 }
 
-fn check_observed_generation(field: &Field, serde: &SerdeAttributes) -> Result<()> {
-    if !is_option_of_i64(&field.ty) {
-        return Err(Error::new(
-            field.ty.span(),
-            "write `Option<i64>`: it is `None` until a generation was reconciled",
-        ));
+fn check_option(field: &Field, of: &str, message: &str) -> Result<()> {
+    match is_option_of(&field.ty, of) {
+        true => Ok(()),
+        false => Err(Error::new(field.ty.span(), message)),
     }
+}
+
+fn check_wire_name(field: &Field, serde: &SerdeAttributes, name: &str) -> Result<()> {
     let own = SerdeAttributes::of(&field.attrs)?;
     let is_camel_case = match &own.rename {
-        Some(name) => name == "observedGeneration",
+        Some(own) => own == name,
         None => serde.rename_all.as_deref() == Some("camelCase"),
     };
     if own.is_skipped || !is_camel_case {
         return Err(Error::new(
             field.span(),
-            "clients read `status.observedGeneration`: add `#[serde(rename_all = \"camelCase\", default)]` to the struct, and no \
-             serde attribute that renames or skips this field",
+            format!(
+                "clients read `status.{name}`: add `#[serde(rename_all = \"camelCase\", default)]` to the struct, and no serde \
+                 attribute that renames or skips this field"
+            ),
         ));
     }
     Ok(())
@@ -179,7 +207,7 @@ fn wrapper(written: &Type) -> Option<&'static str> {
     ["Vec", "Option"].into_iter().find(|name| last.ident == *name)
 }
 
-fn is_option_of_i64(written: &Type) -> bool {
+fn is_option_of(written: &Type, name: &str) -> bool {
     let Type::Path(path) = written else { return false };
     let Some(last) = path.path.segments.last() else {
         return false;
@@ -187,6 +215,6 @@ fn is_option_of_i64(written: &Type) -> bool {
     let PathArguments::AngleBracketed(arguments) = &last.arguments else {
         return false;
     };
-    let is_i64 = |argument: &GenericArgument| matches!(argument, GenericArgument::Type(Type::Path(inner)) if inner.path.is_ident("i64"));
-    last.ident == "Option" && arguments.args.len() == 1 && arguments.args.iter().all(is_i64)
+    let is_meant = |argument: &GenericArgument| matches!(argument, GenericArgument::Type(Type::Path(inner)) if inner.path.is_ident(name));
+    last.ident == "Option" && arguments.args.len() == 1 && arguments.args.iter().all(is_meant)
 }

@@ -45,7 +45,7 @@ pub(crate) mod registry;
 pub(crate) mod run;
 mod sweep;
 
-use std::{fmt, marker::PhantomData};
+use std::{collections::HashSet, fmt, marker::PhantomData};
 
 use kube::core::DynamicObject;
 use steersman_cache::Resource;
@@ -261,15 +261,15 @@ impl ApplySets {
         cx.client().add_finalizer(parent, self.finalizer).await?;
         let report = run.apply(&set.members).await?;
         let request = run.members.parent();
-        let (mut named, mut tracked) = (std::collections::HashSet::new(), std::collections::HashSet::new());
+        let (mut named, mut tracked) = (HashSet::new(), self.memory.tracker.begin(request));
         for member in &report.members {
             named.insert(member.id.clone());
             if !member.is_live() {
-                tracked.insert(member.id.clone());
+                tracked.add_dynamic(&member.id.0, &member.id.1);
             }
         }
         self.memory.retain(request, &named);
-        self.memory.tracker.replace(request, tracked);
+        tracked.finish();
         report.into_result()
     }
 

@@ -24,6 +24,7 @@ mod creation;
 mod desired;
 mod error;
 mod memory;
+mod observation;
 mod ownership;
 mod rules;
 
@@ -31,11 +32,11 @@ use std::{fmt, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{
-    api::{DeleteParams, Patch, Preconditions},
+    api::{DeleteParams, Preconditions},
     core::DynamicObject,
 };
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde_json::Value;
 use steersman_cache::{Object, ObjectDetail, Resource};
 use steersman_cluster::{Client, Cluster, Error, KindClient, ObjectExt, ResourceQuery};
 use steersman_core::ObjectKey;
@@ -71,6 +72,8 @@ pub struct Children {
     resource: Resource,
     parent: Request,
     memory: ChildMemory,
+    /// Withholds every write.
+    observes: bool,
 }
 
 /// State of a child after it was reconciled.
@@ -85,6 +88,8 @@ pub enum ChildState<C> {
     Terminating,
     /// The cluster does not have the kind.
     NotInstalled,
+    /// The child would be written, if writes were not withheld; see [`Children::observe_only`].
+    Withheld(Option<Arc<C>>),
 }
 
 /// [`ChildState`] without a type.
@@ -94,6 +99,7 @@ pub(crate) enum Settled {
     Foreign,
     Terminating,
     NotInstalled,
+    Withheld(Option<Arc<Object>>),
 }
 
 /// Decides whether a live child has to be deleted and created again.
@@ -137,6 +143,7 @@ impl Children {
             resource,
             parent: Request::new(cx.cluster().name().clone(), key),
             memory: memory.clone(),
+            observes: false,
         }
     }
 
@@ -154,7 +161,21 @@ impl Children {
             resource: self.resource.clone(),
             parent: self.parent.clone(),
             memory: self.memory.clone(),
+            observes: self.observes,
         }
+    }
+
+    /// Returns true if every write is withheld.
+    pub(crate) fn is_observing(&self) -> bool {
+        self.observes
+    }
+
+    /// Withholds every write: a child that would be created or changed is [`ChildState::Withheld`]. A dry run asks the server
+    /// whether a child would be changed, unless that is known.
+    #[must_use]
+    pub fn observe_only(mut self) -> Self {
+        self.observes = true;
+        self
     }
 
     /// Creates the child, or restores the fields that it names.
@@ -324,6 +345,9 @@ impl Children {
         let mut is_live = false;
         for _ in 0..TRIES {
             let Some(object) = found else {
+                if self.observes {
+                    return Ok(Settled::Withheld(None));
+                }
                 match self.create(desired).await {
                     Ok(created) => return Ok(Settled::Live(created)),
                     Err(ChildError::Request(error)) if error.is_already_exists() => {}
@@ -351,11 +375,11 @@ impl Children {
                 self.memory.confirmed_foreign(&self.parent, id.clone(), &object);
             } else if !self.memory.is_confirmed_foreign(&self.parent, id, &object) {
                 // First tracked, then read: every later change of the object enqueues the parent.
-                self.memory.tracker.add(&self.parent, &id.0, &id.1);
+                self.memory.track(&self.parent, id);
                 (found, is_live) = (self.read_live(desired).await?, true);
                 continue;
             }
-            self.memory.tracker.add(&self.parent, &id.0, &id.1);
+            self.memory.track(&self.parent, id);
             return Ok(match relation {
                 Relation::Former => Settled::Terminating,
                 _ => Settled::Foreign,
@@ -385,11 +409,17 @@ impl Children {
         if let Some(recreate) = recreate
             && recreate(object)?
         {
+            if self.observes {
+                return Ok(Some(Settled::Withheld(Some(Arc::clone(object)))));
+            }
             return match self.delete(desired, object).await {
                 Ok(()) => Ok(Some(Settled::Terminating)),
                 Err(error) if error.is_conflict() => Ok(None),
                 Err(error) => self.unless_replaced(desired, object, error).await,
             };
+        }
+        if self.observes {
+            return self.observe(desired, object).await;
         }
         let mut answer = match self.apply(desired, object.uid()).await {
             Ok(answer) => answer,
@@ -425,11 +455,8 @@ impl Children {
     }
 
     async fn apply(&self, desired: &Desired, uid: &str) -> Result<Value, Error> {
-        let mut body = desired.kept.clone();
-        body["metadata"]["uid"] = json!(uid);
-        self.values(desired)
-            .patch(desired.key(), &Patch::Apply(&body))
-            .await
+        let patch = desired.apply_patch(uid);
+        self.values(desired).patch(desired.key(), &patch).await
     }
 
     /// Deletes the child, if it is still as it was read.
@@ -483,6 +510,7 @@ where
         Settled::Foreign => ChildState::Foreign,
         Settled::Terminating => ChildState::Terminating,
         Settled::NotInstalled => ChildState::NotInstalled,
+        Settled::Withheld(live) => ChildState::Withheld(live.map(|live| live.decoded()).transpose()?),
     })
 }
 

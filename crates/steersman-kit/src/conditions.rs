@@ -193,6 +193,30 @@ impl<S: ConditionSet> Conditions<S> {
         self.sort();
     }
 
+    /// As [`retain_own`](Self::retain_own), with other conditions that belong to the controller.
+    pub(crate) fn retain_own_and(&mut self, is_own: impl Fn(&str) -> bool) {
+        self.list
+            .retain(|condition| Self::place(&condition.type_).is_some() || is_own(&condition.type_));
+        self.sort();
+    }
+
+    /// Sets a condition that is not in the set.
+    pub(crate) fn set_other(
+        &mut self,
+        name: &str,
+        status: ConditionStatus,
+        reason: &str,
+        message: &str,
+        at: ObservedAt,
+    ) {
+        self.set_named(name, status, reason, message, at);
+    }
+
+    /// Removes the conditions that `is_kept` rejects.
+    pub(crate) fn retain_named(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.list.retain(|condition| is_kept(&condition.type_));
+    }
+
     fn set_named(
         &mut self,
         name: &str,

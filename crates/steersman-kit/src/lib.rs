@@ -24,7 +24,7 @@ mod status;
 mod status_handler;
 mod status_write;
 mod storage_migrator;
-mod tracker;
+mod switches;
 mod work;
 
 pub use apply_set::{
@@ -50,6 +50,7 @@ pub use status_handler::StatusHandler;
 pub use status_write::{StatusError, StatusWrite, apply_status, update_status};
 pub use steersman_kit_derive::{ConditionSet, Status};
 pub use storage_migrator::StorageMigrator;
+pub use switches::Switches;
 pub use work::Work;
 
 /// Names for the code that derive macros generate.

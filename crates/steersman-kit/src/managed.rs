@@ -14,6 +14,8 @@
 //! | `user_code` or `cleanup` | calls your code, with a span `child` for each child |
 //! | `status` | writes the status, if it differs |
 //!
+//! The [switches](crate::Switches) of the object are read after `get`: the reconcile of a suspended object ends there.
+//!
 //! # Guarantees
 //! 1. The object that your code gets is a copy: nothing of its spec or metadata is ever written.
 //! 2. A reconcile writes the status at most once, and only if it differs.
@@ -40,11 +42,12 @@ use tracing::{Instrument, debug_span};
 use self::attempts::Attempts;
 use crate::{
     ChildKind, ChildMemory, Children, Cleaned, Defaults, Entry, FinalizerMode, KindList, KindReconciler,
-    KindVisitor, ObservedAt, StatusParts, StatusWrite, Work,
+    KindVisitor, ObservedAt, StatusParts, StatusWrite, Switches, Work,
     apply_set::registry::BY_SET,
     apply_status,
     status_handler::{HandlerResults, earliest},
     status_write::decode_status,
+    switches::{SwitchBoard, Switched},
     work::{DynamicKind, WorkOptions},
 };
 
@@ -58,6 +61,8 @@ pub struct Managed<R: KindReconciler, S = <R as KindReconciler>::Kind> {
     dynamic_kinds: Arc<[DynamicKind]>,
     memory: ChildMemory,
     attempts: Attempts,
+    switches: Switches,
+    switched: SwitchBoard,
 }
 
 /// Makes the reconciler of a controller from a [`KindReconciler`].
@@ -73,6 +78,8 @@ pub fn managed<R: KindReconciler>(reconciler: R) -> Managed<R> {
         dynamic_kinds: Arc::new([]),
         memory: ChildMemory::new(),
         attempts: Attempts::default(),
+        switches: Switches::new(),
+        switched: SwitchBoard::default(),
     }
 }
 
@@ -101,6 +108,8 @@ impl<R: KindReconciler> Managed<R> {
             dynamic_kinds: self.dynamic_kinds,
             memory: self.memory,
             attempts: self.attempts,
+            switches: self.switches,
+            switched: self.switched,
         }
     }
 }
@@ -132,6 +141,16 @@ impl<R: KindReconciler, S> Managed<R, S> {
         self
     }
 
+    /// Names of the annotations that suspend an object, request a reconcile, or only observe. Default: all of [`Switches`], with
+    /// their default names; `Switches::none()` turns them off.
+    ///
+    /// Predicates of the controller have to admit changes of annotations: write
+    /// `generation_changed().or(annotations_changed())`, not `generation_changed()`.
+    pub fn switches(mut self, switches: Switches) -> Self {
+        self.switches = switches;
+        self
+    }
+
     fn owning(mut self, resource: Resource, is_optional: bool) -> Self {
         let more = DynamicKind {
             resource,
@@ -144,6 +163,7 @@ impl<R: KindReconciler, S> Managed<R, S> {
     fn forget(&self, parent: &Request) {
         self.memory.forget(parent);
         self.attempts.forget(parent);
+        self.switched.forget(parent);
     }
 }
 
@@ -165,16 +185,20 @@ impl<R: KindReconciler, S: ChildKind> ObjectReconciler<S> for Managed<R, S> {
             declarations.watches(child.clone(), self.memory.tracker.handler(resource.clone()));
             declarations.watches(child.index(&BY_SET), self.memory.sets.handler());
         }
-        let (memory, attempts) = (self.memory.clone(), self.attempts.clone());
+        self.switched.declare(declarations);
+        let parts = || (self.memory.clone(), self.attempts.clone(), self.switched.clone());
+        let (memory, attempts, switched) = parts();
         declarations.on_deleted_everywhere(move |cluster, key| {
             let parent = Request::new(cluster.clone(), key.clone());
             memory.forget(&parent);
             attempts.forget(&parent);
+            switched.forget(&parent);
         });
-        let (memory, attempts) = (self.memory.clone(), self.attempts.clone());
+        let (memory, attempts, switched) = parts();
         declarations.on_cluster_removed(move |cluster| {
             memory.forget_cluster(cluster);
             attempts.forget_cluster(cluster);
+            switched.forget_cluster(cluster);
         });
     }
 
@@ -206,14 +230,19 @@ impl<R: KindReconciler, S: ChildKind> ObjectReconciler<S> for Managed<R, S> {
         if object.is_being_deleted() {
             return self.clean_up(object, cx).await;
         }
-        if let Some(name) = R::Finalizer::NAME.filter(|name| !object.has_finalizer(name)) {
+        let on = self.switches.of(object.meta());
+        if on.is_suspended {
+            return self.suspend(&object, &cx, on).await;
+        }
+        let missing = R::Finalizer::NAME.filter(|name| !on.is_observed && !object.has_finalizer(name));
+        if let Some(name) = missing {
             let adding = cx.client().add_finalizer(&*object, name);
             match adding.instrument(debug_span!("finalizer")).await {
                 Err(error) if error.is_not_found() => return Ok(Action::await_change()),
                 added => added?,
             }
         }
-        let Some((upgraded, mut work, before)) = self.begin(&object, &cx).await? else {
+        let Some((upgraded, mut work, before)) = self.begin(&object, &cx, &on).await? else {
             return Ok(Action::await_change());
         };
         let user_code = self.reconciler.reconcile(&upgraded, &mut work);
@@ -222,7 +251,13 @@ impl<R: KindReconciler, S: ChildKind> ObjectReconciler<S> for Managed<R, S> {
             self.reconciler.on_error(error, &mut work);
         }
         let HandlerResults { action, panic } = std::mem::take(&mut work.handled);
-        let (status, result) = work.finish(result.map(|own| earliest(own, action)));
+        let withheld = work.take_withheld();
+        let (mut status, result) = work.finish(result.map(|own| earliest(own, action)));
+        let at = observed(&*object, &cx);
+        self.switches.report(&on, &withheld, status.conditions_mut(), at);
+        if let Some(token) = &on.token {
+            status.set_last_handled_reconcile_at(token);
+        }
         let written = self.write_status(&object, &cx, &before, &status).await;
         if let Some(panic) = panic.lock().take() {
             resume_unwind(panic);
@@ -244,7 +279,12 @@ type Begun<R> = (
 
 impl<R: KindReconciler, S: ChildKind> Managed<R, S> {
     /// Runs the stages before user code. Returns `None` if the object was replaced meanwhile.
-    async fn begin(&self, object: &Arc<S>, cx: &Context) -> Result<Option<Begun<R>>, BoxError> {
+    async fn begin(
+        &self,
+        object: &Arc<S>,
+        cx: &Context,
+        on: &Switched,
+    ) -> Result<Option<Begun<R>>, BoxError> {
         let mut object = Arc::clone(object);
         debug_span!("defaults").in_scope(|| {
             if let Some(set_defaults) = self.defaults {
@@ -256,10 +296,22 @@ impl<R: KindReconciler, S: ChildKind> Managed<R, S> {
             return Ok(None);
         };
         let children = Children::of(&*object, cx, &self.memory)?;
+        if self
+            .switched
+            .note(children.parent(), on, before.last_handled_reconcile_at())
+        {
+            self.memory.forget(children.parent());
+            self.attempts.forget(children.parent());
+        }
+        let children = match on.is_observed {
+            true => children.observe_only(),
+            false => children,
+        };
         let options = WorkOptions {
             memory: self.memory.clone(),
             dynamic_kinds: Arc::clone(&self.dynamic_kinds),
             is_last_attempt: self.attempts.is_last(&*object, cx),
+            is_observe_only: on.is_observed,
         };
         let work = Work::new(cx.clone(), status, at, object.meta(), children, options);
         let upgraded = debug_span!("convert").in_scope(|| {
@@ -270,6 +322,24 @@ impl<R: KindReconciler, S: ChildKind> Managed<R, S> {
             upgraded
         });
         Ok(Some((upgraded, work, before)))
+    }
+
+    /// Does nothing with a suspended object, except that its status says so.
+    async fn suspend(&self, object: &Arc<S>, cx: &Context, on: Switched) -> Result<Action, BoxError> {
+        // The token is handled after the suspension.
+        let on = Switched { token: None, ..on };
+        let at = observed(&**object, cx);
+        let Some((_, before)) = self.statuses(object, cx, at).await? else {
+            return Ok(Action::await_change());
+        };
+        let parent = Request::new(cx.cluster().name().clone(), object.key());
+        if self.switched.note(&parent, &on, None) {
+            self.memory.forget(&parent);
+        }
+        let mut status = before.clone();
+        self.switches.report(&on, &[], status.conditions_mut(), at);
+        self.write_status(object, cx, &before, &status).await?;
+        Ok(Action::await_change())
     }
 
     /// Returns the status with all conditions, and the stored one.
@@ -290,7 +360,8 @@ impl<R: KindReconciler, S: ChildKind> Managed<R, S> {
         };
         debug_span!("conditions").in_scope(|| {
             let mut before: R::Status = decode_status(stored.bytes()).map_err(terminal)?;
-            before.conditions_mut().retain_own();
+            let conditions = before.conditions_mut();
+            conditions.retain_own_and(|name| self.switches.is_condition(name));
             let mut status = before.clone();
             status.conditions_mut().initialise(at);
             Ok(Some((status, before)))
@@ -315,7 +386,8 @@ impl<R: KindReconciler, S: ChildKind> Managed<R, S> {
     async fn clean_up(&self, object: Arc<S>, cx: Context) -> Result<Action, BoxError> {
         let name = R::Finalizer::NAME.unwrap_or_default();
         if !self.attempts.is_cleaned(&*object, &cx) {
-            let Some((upgraded, mut work, before)) = self.begin(&object, &cx).await? else {
+            let off = Switched::default();
+            let Some((upgraded, mut work, before)) = self.begin(&object, &cx, &off).await? else {
                 return Ok(Action::await_change());
             };
             let cleanup = R::Finalizer::cleanup(&self.reconciler, &upgraded, &mut work);

@@ -31,7 +31,8 @@ use crate::{ConditionSet, Conditions, NoConditions};
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a status",
     label = "add `#[derive(Status)]` to `{Self}`",
-    note = "a status has a field `conditions: Conditions<C>` and optionally `observed_generation: Option<i64>`"
+    note = "a status has a field `conditions: Conditions<C>` and optionally `observed_generation: Option<i64>` and \
+            `last_handled_reconcile_at: Option<String>`"
 )]
 pub trait StatusParts: Default + Clone + Send + Sync + Serialize + DeserializeOwned + 'static {
     /// Set of its conditions.
@@ -47,6 +48,15 @@ pub trait StatusParts: Default + Clone + Send + Sync + Serialize + DeserializeOw
 
     /// Sets the observed generation, if the status has that field.
     fn set_observed_generation(&mut self, generation: Option<i64>);
+
+    /// Returns the last handled token of [`Switches::RECONCILE_NOW`](crate::Switches::RECONCILE_NOW), if the status has the
+    /// field `last_handled_reconcile_at: Option<String>`.
+    fn last_handled_reconcile_at(&self) -> Option<&str> {
+        None
+    }
+
+    /// Sets the last handled token, if the status has that field.
+    fn set_last_handled_reconcile_at(&mut self, _token: &str) {}
 }
 
 /// A status that objects of `K` can have: the status of `K`, or the part of it that one controller sets.

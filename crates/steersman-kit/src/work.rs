@@ -20,7 +20,7 @@ use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta};
 use steersman_cache::Resource;
 use steersman_cluster::Error;
 use steersman_core::ObjectKey;
-use steersman_runtime::{BoxError, Context, KnownKind, Request};
+use steersman_runtime::{BoxError, Context, KnownKind, Request, Tracking};
 
 use self::outcome::Severity;
 use crate::{
@@ -38,12 +38,15 @@ pub struct Work<R: KindReconciler> {
     memory: crate::ChildMemory,
     dynamic_kinds: Arc<[DynamicKind]>,
     is_last_attempt: bool,
+    is_observe_only: bool,
+    /// Children that an observed object does not write.
+    withheld: Vec<String>,
     /// Worst state of each condition that children set in this reconcile.
     concluded: HashMap<&'static str, Severity>,
     /// Conditions that were set in this reconcile.
     set: HashSet<&'static str>,
     named: HashSet<ChildId>,
-    tracked: HashSet<ChildId>,
+    tracked: Tracking,
     /// Errors of children and handlers.
     failures: Vec<BoxError>,
     pub(crate) handled: HandlerResults,
@@ -61,6 +64,7 @@ pub(crate) struct WorkOptions {
     pub(crate) memory: crate::ChildMemory,
     pub(crate) dynamic_kinds: Arc<[DynamicKind]>,
     pub(crate) is_last_attempt: bool,
+    pub(crate) is_observe_only: bool,
 }
 
 impl<R: KindReconciler> Work<R> {
@@ -82,14 +86,16 @@ impl<R: KindReconciler> Work<R> {
             status,
             at,
             parent,
+            tracked: options.memory.tracker.begin(children.parent()),
             children,
             memory: options.memory,
             dynamic_kinds: options.dynamic_kinds,
             is_last_attempt: options.is_last_attempt,
+            is_observe_only: options.is_observe_only,
+            withheld: Vec::new(),
             concluded: HashMap::new(),
             set: HashSet::new(),
             named: HashSet::new(),
-            tracked: HashSet::new(),
             failures: Vec::new(),
             handled: HandlerResults::default(),
         }
@@ -105,6 +111,12 @@ impl<R: KindReconciler> Work<R> {
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.cx
+    }
+
+    /// Returns true if this object is [only observed](crate::Switches): its children are not written. Withhold other writes too.
+    #[must_use]
+    pub fn is_observe_only(&self) -> bool {
+        self.is_observe_only
     }
 
     /// The status. It is written after the reconcile if it differs from the stored one.
@@ -193,6 +205,7 @@ impl<R: KindReconciler> Work<R> {
     /// | is being deleted | `Unknown` | `Terminating` |
     /// | is of a kind that is not installed | `False`, or `Unknown` for [`Optional`](crate::Optional) kinds | `NotInstalled` |
     /// | cannot be written | `False` | `Failed` |
+    /// | is not written, because the object is [only observed](crate::Switches) | `Unknown` | `ObserveOnly` |
     ///
     /// An error does not end the reconcile: the next child is reconciled, and the whole reconcile fails at its end.
     pub fn child<C, I>(&mut self, condition: ConditionOf<R>, child: C) -> ChildCall<'_, R, C>
@@ -253,13 +266,11 @@ impl<R: KindReconciler> Work<R> {
 
     /// Reconciles the parent when this object of a child kind changes, although the parent does not own it. It is in force until
     /// a reconcile does not repeat it. Call it before you read the object.
-    pub fn track<K: KnownKind, I>(&mut self, key: ObjectKey)
+    pub fn track<K: KnownKind, I>(&mut self, key: &ObjectKey)
     where
         R::Children: Lists<K, I>,
     {
-        let resource = Resource::of::<K>();
-        self.memory.tracker.add(self.children.parent(), &resource, &key);
-        self.tracked.insert((resource, key));
+        self.tracked.add::<K>(key);
     }
 }
 

@@ -25,7 +25,7 @@ use crate::{
     kind,
     namespaced::Namespaced,
     object_reconciler::Bound,
-    owner::{Owned, Owners, Parent, owned},
+    owner::{Dependent, Owners, Parent, owned},
     source::{AnySource, KindSource, OnDeleted, Primary, ToRequest},
 };
 
@@ -53,8 +53,8 @@ pub struct Builder<R: RequestKey, T> {
     name: String,
     home: Option<Cluster>,
     primary: Option<PrimarySpec<R, T>>,
-    /// Owned kinds. They need the primary kind, which is final only in `build`.
-    owned: Vec<Owned<R>>,
+    /// Owned, referenced and tracked kinds. They need the primary kind, which is final only in `build`.
+    dependent: Vec<Dependent<R>>,
     /// Kinds whose changes enqueue nothing.
     read: Vec<KindSource<R>>,
     sources: Vec<AnySource<R>>,
@@ -185,8 +185,13 @@ impl<T: 'static> Builder<Request, T> {
         self.owned(child, Owners::every)
     }
 
-    fn owned<C: 'static>(mut self, child: Kind<C>, owners: fn(&Resource, Namespaced) -> Owners) -> Self {
-        self.owned.push(owned(child, owners));
+    fn owned<C: 'static>(self, child: Kind<C>, owners: fn(&Resource, Namespaced) -> Owners) -> Self {
+        self.dependent(owned(child, owners))
+    }
+
+    /// Adds a kind whose source depends on the primary kind.
+    pub(crate) fn dependent(mut self, source: Dependent<Request>) -> Self {
+        self.dependent.push(source);
         self
     }
 
@@ -212,7 +217,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             name: name.into(),
             home: None,
             primary: None,
-            owned: Vec::new(),
+            dependent: Vec::new(),
             read: Vec::new(),
             sources: Vec::new(),
             options: Options::new(),
@@ -441,8 +446,8 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             let known = Primary::new(&parent.objects, primary.to_request);
             let source = (primary.source)(primary.kind).primary(known);
             kinds.push(source.on_deleted(on_deleted.collect()));
-            let owned = self.owned.into_iter().chain(declared.owned);
-            kinds.extend(owned.map(|owned| owned(parent)));
+            let dependent = self.dependent.into_iter().chain(declared.owned);
+            kinds.extend(dependent.map(|source| source(parent)));
             let following = |source: KindSource<R>| source.following(&parent.place);
             kinds.extend(declared.watched.into_iter().map(following));
             self.read = self.read.into_iter().map(following).collect();
@@ -464,6 +469,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
                 .map(|parent| (parent.resource, parent.namespaced)),
             span: self.span,
             on_cluster_removed: self.on_cluster_removed.into(),
+            metrics: declared.metrics,
             replays: watch::Sender::default(),
             is_running: AtomicBool::new(false),
         }

@@ -9,17 +9,19 @@ use steersman_core::ObjectKey;
 use crate::{
     Handler, IntoRequest, Kind, Request, RequestKey,
     cluster_session::OnClusterRemoved,
-    owner::{Owned, Owners, owned},
+    metrics::{DeclaredMetric, DeclaredValue},
+    owner::{Dependent, Owners, owned},
     source::{KindSource, OnDeleted},
 };
 
 /// Kinds that a reconciler needs; see [`ObjectReconciler::declare`](crate::ObjectReconciler::declare). They are added to those
 /// of the [`Builder`](crate::Builder).
 pub struct Declarations<R: RequestKey = Request> {
-    pub(crate) owned: Vec<Owned<R>>,
+    pub(crate) owned: Vec<Dependent<R>>,
     pub(crate) watched: Vec<KindSource<R>>,
     pub(crate) on_deleted: Vec<OnDeleted>,
     pub(crate) on_cluster_removed: Vec<OnClusterRemoved>,
+    pub(crate) metrics: Vec<DeclaredMetric>,
 }
 
 impl<R: RequestKey> Declarations<R> {
@@ -29,6 +31,7 @@ impl<R: RequestKey> Declarations<R> {
             watched: Vec::new(),
             on_deleted: Vec::new(),
             on_cluster_removed: Vec::new(),
+            metrics: Vec::new(),
         }
     }
 
@@ -56,6 +59,39 @@ impl<R: RequestKey> Declarations<R> {
     /// As [`Builder::on_cluster_removed`](crate::Builder::on_cluster_removed).
     pub fn on_cluster_removed(&mut self, forget: impl Fn(&ClusterName) + Send + Sync + 'static) {
         self.on_cluster_removed.push(Arc::new(forget));
+    }
+
+    /// Adds a gauge to the metrics of the controller, with the label `controller` and one more. `value` is called at each scrape.
+    /// Its name begins with `steersman_` or with the name of your operator; the same name is the same metric in all controllers.
+    pub fn gauge(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        label: Option<(&'static str, &'static str)>,
+        value: impl Fn() -> f64 + Send + Sync + 'static,
+    ) {
+        self.metrics.push(DeclaredMetric {
+            name,
+            help,
+            label,
+            value: DeclaredValue::Gauge(Arc::new(value)),
+        });
+    }
+
+    /// As [`gauge`](Self::gauge), for a value that never decreases. `_total` is added to the name.
+    pub fn counter(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        label: Option<(&'static str, &'static str)>,
+        value: impl Fn() -> u64 + Send + Sync + 'static,
+    ) {
+        self.metrics.push(DeclaredMetric {
+            name,
+            help,
+            label,
+            value: DeclaredValue::Counter(Arc::new(value)),
+        });
     }
 }
 

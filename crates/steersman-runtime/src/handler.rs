@@ -103,12 +103,9 @@ impl<'q, R: RequestKey> Enqueue<'q, R> {
         }
     }
 
-    /// Enqueues the key of an object of the primary kind, because of that object or of one that it owns. A standby replica
+    /// Enqueues the key of an object of the primary kind, because of that object or of one that it owns or names. A standby replica
     /// removes the key again when the object is deleted.
-    pub(crate) fn add_own(&mut self, key: ObjectKey)
-    where
-        ObjectKey: IntoRequest<R>,
-    {
+    pub(crate) fn add_own(&mut self, key: impl IntoRequest<R>) {
         self.add_with(key, Add::new().priority(self.priority).retractable());
     }
 

@@ -8,6 +8,7 @@
 //!   or your own.
 //! * [`Signals`] turns the first SIGTERM into a future; the second ends the process.
 //! * [`Logging`] sets up log lines; [`LogLevel`] changes the level from a ConfigMap.
+//! * [`LiveConfig`] reads settings again when their ConfigMap or file changes.
 //!
 //! ```text
 //! Source ─▶ Predicate ─▶ Handler ─▶ Queue ─▶ worker ─▶ Reconciler
@@ -36,6 +37,7 @@ mod hot_loop;
 mod indexes;
 mod kind;
 mod leadership;
+mod live_config;
 mod log_level;
 mod logging;
 mod main_error;
@@ -44,10 +46,12 @@ mod metrics;
 mod namespaced;
 mod object_event;
 mod object_reconciler;
+mod one_map;
 mod options;
 mod owner;
 mod predicate;
 mod reconciler;
+mod references;
 mod request;
 mod reviews;
 mod run;
@@ -60,6 +64,7 @@ mod status;
 mod stop;
 mod supervise;
 pub mod testing;
+mod tracker;
 mod undecodable;
 mod worker;
 
@@ -79,6 +84,7 @@ pub use handler::{
 };
 pub use kind::{Kind, KnownKind, dynamic, kind, metadata, projection};
 pub use leadership::{Leadership, Term};
+pub use live_config::{ConfigSource, LiveConfig};
 pub use log_level::LogLevel;
 pub use logging::{FilterError, LogFormat, LogHandle, Logging, LoggingError};
 pub use main_error::MainError;
@@ -98,6 +104,7 @@ pub use reconciler::{
     BoxError, BoxReconciler, ReconcileFn, Reconciler, RetryAfter, Terminal, is_terminal, reconcile_fn,
     retry_after, terminal,
 };
+pub use references::{Reference, ReferenceFn};
 pub use request::{Request, RequestKey};
 pub use reviews::send_reviews;
 pub use run_condition::RunCondition;
@@ -112,6 +119,7 @@ pub use source::{
 };
 pub use status::{RunnableStatus, StatusRegistry};
 pub use stop::{Stop, StopHandle};
+pub use tracker::{Tracker, Tracking, TrackingHandler};
 pub use undecodable::Undecodable;
 
 pub(crate) use cache_sync::{CacheSync, NotSynced, run_synced};

@@ -8,21 +8,18 @@
 //! 3. Without the entry, the original filter applies.
 //! 4. Only one object is watched. If that is forbidden or the server is unreachable, the process continues unchanged.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::fmt;
 
-use crate::{BoxError, RunContext, RunPolicy, Runnable};
-use serde::Deserialize;
-use steersman_cache::{Event, Object, Resource, Scope};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::ObjectKey;
-use tokio::sync::watch;
 
-use crate::LogHandle;
+use crate::{BoxError, LogHandle, RunContext, RunPolicy, Runnable, one_map};
 
 /// Default name of the entry.
 const ENTRY: &str = "log-filter";
 
-/// Sets the log filter from an entry of a ConfigMap: `info`, or `info,steersman=debug`.
+/// Sets the log filter from an entry of a ConfigMap: `info`, or `info,steersman=debug`. An operator with more settings uses
+/// [`LiveConfig`](crate::LiveConfig), of which the log filter can be a part.
 ///
 /// ```no_run
 /// use steersman_core::ObjectKey;
@@ -63,13 +60,6 @@ impl LogLevel {
         self
     }
 
-    /// Returns the entry.
-    fn wanted(&self, object: &Arc<Object>) -> Option<String> {
-        // An object that cannot be decoded counts as without an entry.
-        let map = object.decoded::<Map>().ok()?;
-        map.data.get(&self.entry).cloned()
-    }
-
     fn apply(&self, wanted: Option<&str>, original: &str) {
         let (filter, before) = (wanted.unwrap_or(original), self.logs.filter());
         match self.logs.set_filter(filter) {
@@ -84,13 +74,6 @@ impl LogLevel {
             ),
         }
     }
-}
-
-/// The part of a ConfigMap that is read.
-#[derive(Deserialize)]
-struct Map {
-    #[serde(default)]
-    data: BTreeMap<String, String>,
 }
 
 impl Runnable for LogLevel {
@@ -109,42 +92,17 @@ impl Runnable for LogLevel {
     async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
         let original = self.logs.filter();
         let mut entry = None;
-        let maps = Resource::new("", "v1", "ConfigMap", "configmaps");
-        let scope = Scope::all()
-            .namespace(self.map.namespace())
-            .fields(format!("metadata.name={}", self.map.name()));
         // The log filter does not affect readiness.
         cx.ready();
-        let (sender, mut wanted) = watch::channel(None::<Arc<Object>>);
-        loop {
-            let informer = self.cluster.cache().informer_in(&maps, &scope);
-            let sender = sender.clone();
-            let _registration = informer.handle(self.name(), move |event: &Event| {
-                let is_there = !event.is_deletion();
-                sender.send_replace(is_there.then(|| Arc::clone(event.object())));
-            });
-            loop {
-                tokio::select! {
-                    biased;
-                    _ = cx.stop().requested() => return Ok(()),
-                    // This function holds the sender, so the channel stays open.
-                    _ = wanted.changed() => {
-                        let object = wanted.borrow_and_update().clone();
-                        let wanted = object.and_then(|object| self.wanted(&object));
-                        if wanted != entry {
-                            self.apply(wanted.as_deref(), &original);
-                            entry = wanted;
-                        }
-                    }
-                    // The informer was removed from the cache: open the next one.
-                    () = informer.ended() => break,
-                }
+        one_map::follow(&self.cluster, &self.map, self.name(), &cx, |object| {
+            let wanted = object.and_then(|object| one_map::entry_of(&object, &self.entry));
+            if wanted != entry {
+                self.apply(wanted.as_deref(), &original);
+                entry = wanted;
             }
-            if self.cluster.is_closed() {
-                cx.stop().requested().await;
-                return Ok(());
-            }
-        }
+        })
+        .await;
+        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@
 //! 2. Gauges are computed when they are read, and are zero while a controller does not run.
 //! 3. The series of a controller are removed when the controller is dropped, unless a later controller has the same name.
 
+mod declared;
 mod gauges;
 
 use std::{
@@ -27,7 +28,9 @@ use prometheus_client::{
 };
 use steersman_queue::Depth;
 
-use self::gauges::Gauges;
+use self::{declared::DeclaredMetrics, gauges::Gauges};
+
+pub(crate) use self::declared::{DeclaredMetric, DeclaredValue};
 
 /// Buckets of `controller_runtime_reconcile_time_seconds`.
 const RECONCILE_SECONDS: [f64; 40] = [
@@ -65,6 +68,7 @@ struct Families {
     map_failures: Family<ControllerLabels, Counter>,
     hot_loops: Family<ControllerLabels, Counter>,
     long_running: Family<ControllerLabels, Gauge>,
+    configs: Family<ConfigLabels, Counter>,
     seconds: Family<ControllerLabels, Histogram, fn() -> Histogram>,
     workers: Family<ControllerLabels, Gauge>,
     active: Family<ControllerLabels, Gauge>,
@@ -73,6 +77,8 @@ struct Families {
     queued_seconds: Family<QueueLabels, Histogram, fn() -> Histogram>,
     worked_seconds: Family<QueueLabels, Histogram, fn() -> Histogram>,
     queues: Mutex<BTreeMap<String, Weak<dyn Queued>>>,
+    /// Metrics that reconcilers declare, by controller.
+    declared: Mutex<BTreeMap<String, Vec<DeclaredMetric>>>,
 }
 
 /// A queue, for its gauges.
@@ -99,6 +105,12 @@ struct ControllerLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabels {
     controller: String,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConfigLabels {
+    config: String,
     result: &'static str,
 }
 
@@ -168,6 +180,7 @@ impl Metrics {
             map_failures: Family::default(),
             hot_loops: Family::default(),
             long_running: Family::default(),
+            configs: Family::default(),
             seconds: Family::new_with_constructor(seconds),
             workers: Family::default(),
             active: Family::default(),
@@ -176,6 +189,7 @@ impl Metrics {
             queued_seconds: Family::new_with_constructor(queue_seconds),
             worked_seconds: Family::new_with_constructor(queue_seconds),
             queues: Mutex::default(),
+            declared: Mutex::default(),
         }))
     }
 
@@ -196,10 +210,16 @@ impl Metrics {
         self.0.register_own(registry);
         self.0.register_queues(registry);
         registry.register_collector(Box::new(Gauges::of(self)));
+        registry.register_collector(Box::new(DeclaredMetrics(self.clone())));
     }
 
     /// Returns the series of a controller.
-    pub(crate) fn series(&self, controller: &str, queue: Weak<dyn Queued>) -> Series {
+    pub(crate) fn series(
+        &self,
+        controller: &str,
+        queue: Weak<dyn Queued>,
+        declared: &[DeclaredMetric],
+    ) -> Series {
         let families = &self.0;
         let labels = ControllerLabels {
             controller: controller.to_owned(),
@@ -215,6 +235,9 @@ impl Metrics {
         // Held to the end, so that a controller of the same name that is dropped now does not remove these series.
         let mut queues = self.queues();
         queues.insert(controller.to_owned(), queue.clone());
+        let mut all_declared = families.declared.lock();
+        all_declared.insert(controller.to_owned(), declared.to_vec());
+        drop(all_declared);
         Series {
             queue,
             reconciles: Ended::ALL.map(|(_, name)| families.reconciles.get_or_create_owned(&result(name))),
@@ -236,6 +259,19 @@ impl Metrics {
             families: self.clone(),
             labels,
         }
+    }
+
+    /// Counts a value of a live configuration, valid or not.
+    pub(crate) fn config_read(&self, config: &str, is_valid: bool) {
+        let labels = |result| ConfigLabels {
+            config: config.to_owned(),
+            result,
+        };
+        // Both series exist from the first value on, so that an alert sees the first failure.
+        let [applied, rejected] =
+            ["applied", "rejected"].map(|result| self.0.configs.get_or_create_owned(&labels(result)));
+        let counter = if is_valid { applied } else { rejected };
+        counter.inc();
     }
 
     fn queues(&self) -> MutexGuard<'_, BTreeMap<String, Weak<dyn Queued>>> {
@@ -304,6 +340,11 @@ impl Families {
             "Reconciles that run for longer than the time after which a warning is logged",
             self.long_running.clone(),
         );
+        registry.register(
+            "steersman_config_updates",
+            "Values of a live configuration that were applied, or rejected because they are invalid",
+            self.configs.clone(),
+        );
     }
 
     /// Registers the metrics of queues, with the names of client-go.
@@ -369,6 +410,7 @@ impl Drop for Series {
             return; // The series belong to a later controller.
         }
         queues.remove(&labels.controller);
+        families.declared.lock().remove(&labels.controller);
         for (_, result) in Ended::ALL {
             families.reconciles.remove(&ResultLabels {
                 controller: labels.controller.clone(),

@@ -10,7 +10,7 @@ use steersman_cache::{Object, Resource};
 use steersman_cluster::ClusterName;
 use steersman_core::ObjectKey;
 
-pub(crate) use self::owned::{Owned, Parent, owned};
+pub(crate) use self::owned::{Dependent, Parent, owned};
 #[cfg(test)]
 pub(crate) use self::primaries::DELETIONS_MAX;
 pub(crate) use self::primaries::Primaries;

@@ -10,13 +10,16 @@
 //! 7. [Status and conditions](status): what your operator reports about an object.
 //! 8. [Children](children): objects that your operator creates and keeps as they should be.
 //! 9. [Apply sets](apply_sets): objects of any kinds and namespaces, which are pruned.
-//! 10. [Finalizers](finalizers): cleanup before an object is deleted.
-//! 11. [External resources](external_resources): things outside of the cluster, without leaks and duplicates.
-//! 12. [Versions](versions): change a kind without losing objects; storage migration.
-//! 13. [Errors](errors): retries, and how users see a failure.
-//! 14. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
-//! 15. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
-//! 16. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
+//! 10. [References](references): objects that others own, and whose changes matter to yours.
+//! 11. [Finalizers](finalizers): cleanup before an object is deleted.
+//! 12. [External resources](external_resources): things outside of the cluster, without leaks and duplicates.
+//! 13. [Versions](versions): change a kind without losing objects; storage migration.
+//! 14. [Errors](errors): retries, and how users see a failure.
+//! 15. [Switches](switches): suspend an object, request a reconcile, or only observe.
+//! 16. [Live configuration](live_configuration): settings that change while your operator runs.
+//! 17. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
+//! 18. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
+//! 19. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -39,6 +42,9 @@ pub mod children {}
 #[doc = include_str!("manual/apply_sets.md")]
 pub mod apply_sets {}
 
+#[doc = include_str!("manual/references.md")]
+pub mod references {}
+
 #[doc = include_str!("manual/finalizers.md")]
 pub mod finalizers {}
 
@@ -50,6 +56,12 @@ pub mod versions {}
 
 #[doc = include_str!("manual/errors.md")]
 pub mod errors {}
+
+#[doc = include_str!("manual/switches.md")]
+pub mod switches {}
+
+#[doc = include_str!("manual/live_configuration.md")]
+pub mod live_configuration {}
 
 #[doc = include_str!("manual/tutorials.md")]
 pub mod tutorials {}

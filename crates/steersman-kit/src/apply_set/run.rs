@@ -40,12 +40,19 @@ pub(crate) struct MemberReport {
 }
 
 impl ApplyReport {
-    pub(crate) fn of_deletion(swept: &Swept) -> Self {
+    fn of_members(members: Vec<MemberReport>) -> Self {
         Self {
-            members: Vec::new(),
-            pruned: swept.deleted.len() + swept.terminating.len(),
+            members,
+            pruned: 0,
             delayed: Vec::new(),
             requeue: None,
+        }
+    }
+
+    pub(crate) fn of_deletion(swept: &Swept) -> Self {
+        Self {
+            pruned: swept.deleted.len() + swept.terminating.len(),
+            ..Self::of_members(Vec::new())
         }
     }
 
@@ -70,6 +77,7 @@ impl ApplyReport {
                 Ok(Settled::Foreign) => "it belongs to someone else",
                 Ok(Settled::Terminating) => "it is being deleted",
                 Ok(Settled::NotInstalled) => "its kind is not installed",
+                Ok(Settled::Withheld(_)) => "its parent is only observed",
                 Err(_) => "it cannot be written",
             };
             Some((&member.id.0, &member.id.1, reason))
@@ -158,22 +166,19 @@ impl SetRun {
         }
     }
 
-    /// Applies and prunes.
+    /// Applies and prunes. An object that is only observed gets no inventory, and nothing is pruned.
     pub(crate) async fn apply(&self, set: &[Box<dyn Member>]) -> Result<ApplyReport, ApplySetError> {
         let ids = self.ids(set).await?;
+        if self.members.is_observing() {
+            return Ok(ApplyReport::of_members(self.settle(set, ids).await));
+        }
         let needed = self.object.completed(inventory_of(&ids));
         let stored = self.object.read(&self.members, false).await?;
         let grown = self
             .object
             .write(&self.members, stored, |stored| stored.merged(&needed))
             .await?;
-        let members = self.settle(set, ids).await;
-        let mut report = ApplyReport {
-            members,
-            pruned: 0,
-            delayed: Vec::new(),
-            requeue: None,
-        };
+        let mut report = ApplyReport::of_members(self.settle(set, ids).await);
         if report.members.iter().any(|member| member.result.is_err()) {
             return Ok(report);
         }

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::Patch;
 use serde_json::{Map, Value, json};
 use steersman_cache::Resource;
 use steersman_core::ObjectKey;
@@ -64,6 +65,13 @@ const SET_BY_SERVER: [&str; 8] = [
 ];
 
 impl Desired {
+    /// Returns the apply of the fields that are restored, to the object with this uid.
+    pub(super) fn apply_patch(&self, uid: &str) -> Patch<Value> {
+        let mut body = self.kept.clone();
+        body["metadata"]["uid"] = json!(uid);
+        Patch::Apply(body)
+    }
+
     /// Completes the JSON of a child: type, namespace and marks of the parent. `encoded` is its [`hash_encoded`].
     pub(super) fn new(
         id: &ChildId,

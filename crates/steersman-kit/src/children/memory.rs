@@ -13,14 +13,13 @@ use serde_json::Value;
 use steersman_cache::{Object, Resource};
 use steersman_cluster::ClusterName;
 use steersman_core::{Mutex, ObjectKey};
-use steersman_runtime::{Handler, KnownKind, Request};
+use steersman_runtime::{Handler, KnownKind, Request, Tracker};
 
 use super::desired::DesiredHash;
 use crate::{
     Readiness,
     apply_set::registry::{Both, SetRegistry},
     projection,
-    tracker::Tracker,
 };
 
 /// State about the children of all parents of a controller: what the last apply of each child sent and got. Clones share it.
@@ -92,7 +91,7 @@ impl ChildMemory {
     /// Removes the state about the children of a parent that was deleted.
     pub fn forget(&self, parent: &Request) {
         self.memos.lock().remove(parent);
-        self.tracker.replace(parent, HashSet::new());
+        self.tracker.forget(parent);
         self.sets.forget(parent);
     }
 
@@ -111,6 +110,11 @@ impl ChildMemory {
     #[must_use]
     pub fn handler<C: KnownKind + 'static>(&self) -> impl Handler<C, Request> + use<C> {
         Both(self.tracker.handler(Resource::of::<C>()), self.sets.handler())
+    }
+
+    /// Enqueues the parent when an object changes that has the name of a child.
+    pub(super) fn track(&self, parent: &Request, child: &ChildId) {
+        self.tracker.begin(parent).add_dynamic(&child.0, &child.1);
     }
 
     /// Returns true if neither the encoded child nor the version of the live one changed since they were last compared.

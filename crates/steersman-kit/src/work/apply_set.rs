@@ -44,10 +44,11 @@ impl<R: KindReconciler> Work<R> {
         for member in &mut report.members {
             self.named.insert(member.id.clone());
             if !member.is_live() {
-                self.tracked.insert(member.id.clone());
+                self.tracked.add_dynamic(&member.id.0, &member.id.1);
             }
             match &member.result {
                 Ok(settled) => {
+                    self.note_withheld(&member.id, settled);
                     let own = member.own_readiness.clone();
                     self.conclude(condition, &member.id, settled, own, member.is_optional);
                 }

@@ -86,9 +86,15 @@ impl<R: KindReconciler> Work<R> {
                 let live = object.decoded::<C>()?;
                 Ok((settled, Some(live)))
             }
+            Settled::Withheld(live) => {
+                self.tracked.add_dynamic(&id.0, &id.1);
+                self.note_withheld(id, &settled);
+                let live = live.as_ref().map(|live| live.decoded::<C>()).transpose()?;
+                Ok((settled, live))
+            }
             _ => {
                 // Foreign objects, and those of a former parent, do not enqueue this parent by their owner.
-                self.tracked.insert(id.clone());
+                self.tracked.add_dynamic(&id.0, &id.1);
                 Ok((settled, None))
             }
         }
@@ -125,6 +131,11 @@ impl<R: KindReconciler> Work<R> {
                 self.note(condition, Severity::Bad, "NotOwned", &message);
             }
             Settled::Terminating => self.note_terminating(condition, &name()),
+            Settled::Withheld(live) => {
+                let write = if live.is_some() { "changed" } else { "created" };
+                let message = format!("{} would be {write}", name());
+                self.note(condition, Severity::Unknown, "ObserveOnly", &message);
+            }
             Settled::NotInstalled => {
                 let severity = match is_optional {
                     true => Severity::Unknown,
@@ -133,6 +144,15 @@ impl<R: KindReconciler> Work<R> {
                 let message = format!("the cluster does not have the kind {}", id.0.kind());
                 self.note(condition, severity, "NotInstalled", &message);
             }
+        }
+    }
+
+    /// Notes a write that is withheld from an object that is only observed.
+    pub(super) fn note_withheld(&mut self, id: &ChildId, settled: &Settled) {
+        if let Settled::Withheld(live) = settled {
+            let write = if live.is_some() { "changed" } else { "created" };
+            self.withheld
+                .push(format!("{} ({write})", described(&id.0, &id.1)));
         }
     }
 
@@ -172,6 +192,11 @@ impl<R: KindReconciler> Work<R> {
         self.set(condition, status, reason, message);
     }
 
+    /// Takes the children that an observed object does not write.
+    pub(crate) fn take_withheld(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.withheld)
+    }
+
     /// Adds an error of a child or handler, with which the reconcile fails at its end.
     pub(crate) fn add_failure(&mut self, error: BoxError) {
         self.failures.push(error);
@@ -207,10 +232,9 @@ impl<R: KindReconciler> Work<R> {
     pub(crate) fn finish<T>(mut self, result: Result<T, BoxError>) -> (R::Status, Result<T, BoxError>) {
         let parent = self.children.parent();
         self.memory.retain(parent, &self.named);
-        self.memory
-            .tracker
-            .replace(parent, std::mem::take(&mut self.tracked));
-        let result = match (result, self.failure()) {
+        let failure = self.failure();
+        self.tracked.finish();
+        let result = match (result, failure) {
             (Ok(_), Some(failure)) => Err(failure),
             // One error that can be retried is enough for a retry.
             (Err(error), Some(failure)) if is_terminal(&error) && !is_terminal(&failure) => Err(failure),

@@ -17,6 +17,7 @@ mod pipeline;
 mod stages;
 mod story;
 mod support;
+mod switches;
 mod table;
 mod versions;
 mod watching;

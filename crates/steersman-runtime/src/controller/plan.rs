@@ -15,7 +15,7 @@ use super::LateSeries;
 use crate::{
     BoxReconciler, ControllerError, Metrics, Options, RequestKey,
     cluster_session::OnClusterRemoved,
-    metrics::{Queued, Series},
+    metrics::{DeclaredMetric, Queued, Series},
     namespaced::Namespaced,
     source::{AnySource, KindSpec},
 };
@@ -38,6 +38,8 @@ pub(crate) struct Plan<R: RequestKey> {
     pub(crate) span: Option<MakeSpan<R>>,
     /// Called after the work on a removed cluster has ended.
     pub(crate) on_cluster_removed: Arc<[OnClusterRemoved]>,
+    /// Metrics that the reconciler declares.
+    pub(crate) metrics: Vec<DeclaredMetric>,
     /// Counts the replays.
     pub(crate) replays: watch::Sender<u64>,
     pub(crate) is_running: AtomicBool,
@@ -133,7 +135,7 @@ impl<R: RequestKey> Plan<R> {
     pub(crate) fn series(&self, metrics: &Metrics) -> &Series {
         self.series.get_or_init(|| {
             let queue = Arc::downgrade(&self.queue);
-            metrics.series(&self.name, queue as std::sync::Weak<dyn Queued>)
+            metrics.series(&self.name, queue as std::sync::Weak<dyn Queued>, &self.metrics)
         })
     }
 }

@@ -16,10 +16,10 @@ use crate::{
     source::KindSource,
 };
 
-/// Makes the source of an owned kind once the primary kind is final.
-pub(crate) type Owned<R> = Box<dyn FnOnce(&Parent) -> KindSource<R> + Send>;
+/// Makes the source of a kind that depends on the primary kind, once that is final.
+pub(crate) type Dependent<R> = Box<dyn FnOnce(&Parent) -> KindSource<R> + Send>;
 
-/// Facts about the primary kind that sources of owned kinds need.
+/// Facts about the primary kind that such sources need.
 pub(crate) struct Parent {
     pub(crate) resource: Resource,
     pub(crate) namespaced: Namespaced,
@@ -42,7 +42,7 @@ impl Parent {
 pub(crate) fn owned<C: 'static, R: RequestKey>(
     child: Kind<C>,
     owners: fn(&Resource, Namespaced) -> Owners,
-) -> Owned<R>
+) -> Dependent<R>
 where
     ObjectKey: IntoRequest<R>,
 {

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use steersman_cache::{Query, Store};
+use steersman_cache::{Index, Query, Store};
 use steersman_cluster::ClusterName;
 use steersman_core::{Mutex, ObjectKey, RwLock};
 use steersman_queue::Add;
@@ -58,6 +58,30 @@ impl Primaries {
     pub(crate) fn keys(&self, cluster: &ClusterName) -> Vec<ObjectKey> {
         let objects = self.store(cluster).map(|store| store.list(&Query::new()));
         objects.iter().flatten().map(|object| object.key()).collect()
+    }
+
+    /// Returns the objects with this value of an index, in one cluster or in all.
+    pub(crate) fn by_index(
+        &self,
+        index: &Index<ObjectKey>,
+        value: &ObjectKey,
+        cluster: Option<&ClusterName>,
+    ) -> Vec<(ClusterName, ObjectKey)> {
+        let stores: Vec<_> = {
+            let stores = self.stores.read();
+            let meant = stores
+                .iter()
+                .filter(|(name, _)| cluster.is_none_or(|cluster| cluster == *name));
+            meant
+                .filter_map(|(name, store)| Some((name.clone(), store.upgrade()?)))
+                .collect()
+        };
+        let query = Query::new().index(index, value.clone());
+        let found = stores.iter().flat_map(|(name, store)| {
+            let objects = store.list(&query).into_iter();
+            objects.map(|object| (name.clone(), object.key()))
+        });
+        found.collect()
     }
 
     /// Returns the state of the object of an owner reference.

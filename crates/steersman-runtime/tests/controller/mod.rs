@@ -10,6 +10,7 @@ mod metrics;
 mod objects;
 mod outcome;
 mod primary_kinds;
+mod references;
 mod run;
 mod sources;
 mod standby;

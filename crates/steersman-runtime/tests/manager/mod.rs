@@ -17,6 +17,7 @@ mod fenced;
 mod health;
 mod kinds;
 mod lifecycle;
+mod live_config;
 mod managed;
 mod metrics;
 mod own_leases;
