@@ -190,7 +190,7 @@ impl<L> fmt::Debug for ApplySet<L> {
 /// use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 /// use steersman_core::Action;
 /// use steersman_kit::{ApplySet, ApplySets};
-/// use steersman_runtime::{BoxError, Builder, Context, Controller, Request, kind, reconcile_fn};
+/// use steersman_runtime::{BoxError, Context, Controller, Request, kind, reconcile_fn};
 ///
 /// async fn reconcile(request: Request, cx: Context, sets: ApplySets) -> Result<Action, BoxError> {
 ///     let Some(map) = cx.client().get::<ConfigMap>(request.key()).await? else {
