@@ -22,6 +22,7 @@ mod status;
 mod status_handler;
 mod status_write;
 mod tracker;
+mod validate;
 mod work;
 
 pub use child_call::ChildCall;
@@ -40,6 +41,7 @@ pub use status::{NoStatus, StatusFor, StatusParts};
 pub use status_handler::StatusHandler;
 pub use status_write::{StatusError, StatusWrite, apply_status, update_status};
 pub use steersman_kit_derive::{ConditionSet, Status};
+pub use validate::{FieldError, Validate, ValidationReport};
 pub use work::Work;
 
 /// Names for the code that derive macros generate.
