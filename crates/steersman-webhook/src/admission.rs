@@ -16,7 +16,6 @@ use std::{fmt, future::Future, pin::Pin, sync::Arc};
 use json_patch::Patch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
 use steersman_cluster::Kind;
 use steersman_core::error_chain;
 use steersman_kit::{Defaults, Validate, ValidationReport};
@@ -97,7 +96,7 @@ impl AdmissionWebhook {
     /// `defaults.webs.example.com`, and appears in errors of the API server. The webhook needs at least one
     /// [rule](Self::rule).
     ///
-    /// Objects are decoded as `K`; use [`Value`] for any object. The function changes the object with
+    /// Objects are decoded as `K`; use [`serde_json::Value`] for any object. The function changes the object with
     /// [`AdmissionResponse::with_object`]. It must have no side effects in a dry run.
     pub fn mutating<K, F, Fut>(name: impl Into<String>, mutate: F) -> Self
     where
@@ -107,11 +106,12 @@ impl AdmissionWebhook {
     {
         let review = move |request: AdmissionRequest| -> Reviewing {
             let decoded = request.decode::<K>();
-            let (decoded, before) = match decoded.map(|decoded| (serde_json::to_value(&decoded.object), decoded)) {
-                Ok((Ok(before), decoded)) => (decoded, before),
-                Ok((Err(error), _)) => return Box::pin(std::future::ready(Err(error.into()))),
-                Err(error) => return bad_request(error.to_string()),
-            };
+            let (decoded, before) =
+                match decoded.map(|decoded| (serde_json::to_value(&decoded.object), decoded)) {
+                    Ok((Ok(before), decoded)) => (decoded, before),
+                    Ok((Err(error), _)) => return Box::pin(std::future::ready(Err(error.into()))),
+                    Err(error) => return bad_request(error.to_string()),
+                };
             let mutating = mutate(decoded);
             Box::pin(async move {
                 let response = mutating.await?;
@@ -140,7 +140,10 @@ impl AdmissionWebhook {
             let validating = validate(decoded);
             Box::pin(async move {
                 let response = validating.await?;
-                Ok(Reviewed { response, patch: None })
+                Ok(Reviewed {
+                    response,
+                    patch: None,
+                })
             })
         };
         Self::new(name.into(), false, Arc::new(review))
@@ -299,7 +302,10 @@ impl AdmissionWebhook {
 
 fn bad_request(message: String) -> Reviewing {
     let response = AdmissionResponse::bad_request(message);
-    Box::pin(std::future::ready(Ok(Reviewed { response, patch: None })))
+    Box::pin(std::future::ready(Ok(Reviewed {
+        response,
+        patch: None,
+    })))
 }
 
 /// A name with at least three parts, as the API server demands.

@@ -92,8 +92,15 @@ impl<H: Kind + Serialize> Conversion<H> {
             let mut versions = self.versions.iter();
             let found = versions.find(|version| version.api_version == api_version);
             found.ok_or_else(|| {
-                let known: Vec<&str> = self.versions.iter().map(|version| &*version.api_version).collect();
-                format!("version {api_version:?} is unknown; known are {}", known.join(", "))
+                let known: Vec<&str> = self
+                    .versions
+                    .iter()
+                    .map(|version| &*version.api_version)
+                    .collect();
+                format!(
+                    "version {api_version:?} is unknown; known are {}",
+                    known.join(", ")
+                )
             })
         };
         let present = text(object, "apiVersion");
@@ -167,8 +174,16 @@ impl AnyConversion {
     }
 
     fn is_of(&self, object: &Value) -> bool {
-        let group = text(object, "apiVersion").rsplit_once('/').map(|(group, _)| group);
+        let group = text(object, "apiVersion")
+            .rsplit_once('/')
+            .map(|(group, _)| group);
         group.unwrap_or_default() == self.group && text(object, "kind") == self.kind
+    }
+}
+
+impl fmt::Debug for AnyConversion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AnyConversion").field(&self.crd).finish()
     }
 }
 
@@ -207,10 +222,15 @@ fn review(conversions: &[AnyConversion], body: &[u8]) -> Result<Value, Failure> 
         )));
     }
     let request = review.request.filter(|request| !request.uid.is_empty());
-    let Request { uid, desired, objects } =
-        request.ok_or_else(|| Failure::bad_request("`request.uid` is empty"))?;
-    let converted: Result<Vec<Value>, String> =
-        objects.iter().map(|object| convert(conversions, object, &desired)).collect();
+    let Request {
+        uid,
+        desired,
+        objects,
+    } = request.ok_or_else(|| Failure::bad_request("`request.uid` is empty"))?;
+    let converted: Result<Vec<Value>, String> = objects
+        .iter()
+        .map(|object| convert(conversions, object, &desired))
+        .collect();
     let response = match converted {
         Ok(objects) => {
             json!({"uid": uid, "convertedObjects": objects, "result": {"status": "Success"}})

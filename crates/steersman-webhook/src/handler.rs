@@ -5,8 +5,18 @@
 //! 1. Every call gets an answer: a review, or an HTTP error with a text that the API server repeats in its own error.
 //! 2. A panic of user code ends its call and nothing else.
 //! 3. A call ends at its time limit, which is the `timeout` that the API server sends.
+//! 4. While the server drains, each answer closes its connection, so that none is in use when the server ends.
 
-use std::{future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    panic::AssertUnwindSafe,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -61,6 +71,7 @@ pub(crate) struct Endpoint {
     pub(crate) bytes_max: usize,
     pub(crate) metrics: Metrics,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) is_draining: Arc<AtomicBool>,
     pub(crate) answer: Arc<dyn Fn(Bytes) -> Answering + Send + Sync>,
 }
 
@@ -77,16 +88,26 @@ impl Endpoint {
     async fn respond(&self, request: HttpRequest) -> HttpResponse {
         let began = self.clock.now();
         let in_flight = self.metrics.begin(&self.path);
-        let response = match self.call(request).await {
+        let mut response = match self.call(request).await {
             Ok(review) => json_response(&review),
             Err(Failure { status, message }) => {
-                tracing::warn!(webhook = self.path, code = status.as_u16(), error = message, "webhook call failed");
+                tracing::warn!(
+                    webhook = self.path,
+                    code = status.as_u16(),
+                    error = message,
+                    "webhook call failed"
+                );
                 text_response(status, format!("{message}\n"))
             }
         };
+        if self.is_draining.load(Ordering::Relaxed) {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
         drop(in_flight);
         let took = self.clock.now().saturating_since(began);
-        self.metrics.answered(&self.path, response.status().as_u16(), took);
+        self.metrics
+            .answered(&self.path, response.status().as_u16(), took);
         response
     }
 
@@ -113,7 +134,10 @@ impl Endpoint {
         answered.unwrap_or_else(|panic| {
             self.metrics.panicked(self.is_conversion);
             let message = panic_message(&*panic);
-            Err(Failure::internal(format!("webhook `{}` panicked: {message}", self.path)))
+            Err(Failure::internal(format!(
+                "webhook `{}` panicked: {message}",
+                self.path
+            )))
         })
     }
 
@@ -122,7 +146,9 @@ impl Endpoint {
             return Err(Failure::new(StatusCode::METHOD_NOT_ALLOWED, "use POST"));
         }
         let content_type = request.headers().get(header::CONTENT_TYPE);
-        let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let content_type = content_type
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         if content_type.split(';').next().map(str::trim) != Some("application/json") {
             let message = format!("the content type is {content_type:?}; send `application/json`");
             return Err(Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));

@@ -41,8 +41,8 @@ struct WebhookLabels {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
-    webhook: String,
     code: u16,
+    webhook: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -149,5 +149,5 @@ fn webhook_labels(webhook: &str) -> WebhookLabels {
 
 fn request_labels(webhook: &str, code: u16) -> RequestLabels {
     let webhook = webhook.to_owned();
-    RequestLabels { webhook, code }
+    RequestLabels { code, webhook }
 }

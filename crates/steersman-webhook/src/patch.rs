@@ -78,7 +78,10 @@ fn merge_lists(raw: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> {
 /// Returns the only element with the same `name`, which is the key of most lists in Kubernetes.
 fn position_by_name(list: &[Value], element: &Value) -> Option<usize> {
     let name = element.get("name")?;
-    let mut named = list.iter().enumerate().filter(|(_, one)| one.get("name") == Some(name));
+    let mut named = list
+        .iter()
+        .enumerate()
+        .filter(|(_, one)| one.get("name") == Some(name));
     let (position, _) = named.next()?;
     named.next().is_none().then_some(position)
 }
@@ -115,7 +118,10 @@ mod tests {
 
     #[test]
     fn adds_parents_that_only_the_type_has() {
-        let (raw, before) = (json!({"metadata": {}}), json!({"metadata": {}, "spec": {"size": null}}));
+        let (raw, before) = (
+            json!({"metadata": {}}),
+            json!({"metadata": {}, "spec": {"size": null}}),
+        );
         let after = json!({"metadata": {}, "spec": {"size": 3}});
         let expected = json!([{"op": "add", "path": "/spec", "value": {"size": 3}}]);
         assert_eq!(patch(&raw, &before, &after), expected);
@@ -138,12 +144,19 @@ mod tests {
             {"op": "replace", "path": "/metadata/annotations/a~1b~0c", "value": "3"},
         ]);
         let mut found = patch(&raw, &raw, &after);
-        found.as_array_mut().unwrap().sort_by_key(|one| one["op"] != "remove");
+        found
+            .as_array_mut()
+            .unwrap()
+            .sort_by_key(|one| one["op"] != "remove");
         assert_eq!(found, expected);
     }
 
     fn values() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![Just(Value::Null), any::<u8>().prop_map(Value::from), "[a-c]".prop_map(Value::from)];
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<u8>().prop_map(Value::from),
+            "[a-c]".prop_map(Value::from)
+        ];
         leaf.prop_recursive(4, 24, 4, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),

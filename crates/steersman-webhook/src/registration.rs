@@ -107,8 +107,14 @@ impl Declarations {
     /// Reads the registration objects.
     pub(crate) async fn read(&self, client: &Client) -> Result<Live, Error> {
         let mut live = vec![
-            (Object::Mutating, get::<MutatingWebhookConfiguration>(client, &self.name).await?),
-            (Object::Validating, get::<ValidatingWebhookConfiguration>(client, &self.name).await?),
+            (
+                Object::Mutating,
+                get::<MutatingWebhookConfiguration>(client, &self.name).await?,
+            ),
+            (
+                Object::Validating,
+                get::<ValidatingWebhookConfiguration>(client, &self.name).await?,
+            ),
         ];
         for conversion in &*self.conversions {
             let found = get::<CustomResourceDefinition>(client, &conversion.crd).await?;
@@ -119,7 +125,10 @@ impl Declarations {
 
     /// Returns the bundles of the webhooks that are registered.
     pub(crate) fn published(&self, live: &Live) -> Published {
-        let bundles = self.registered(live).into_iter().map(|(_, bundle)| parse_bundle(&bundle));
+        let bundles = self
+            .registered(live)
+            .into_iter()
+            .map(|(_, bundle)| parse_bundle(&bundle));
         Published {
             bundles: bundles.collect(),
         }
@@ -185,8 +194,12 @@ impl Declarations {
                 continue;
             }
             match object {
-                Object::Mutating => apply::<MutatingWebhookConfiguration>(&client, &self.name, desired).await?,
-                Object::Validating => apply::<ValidatingWebhookConfiguration>(&client, &self.name, desired).await?,
+                Object::Mutating => {
+                    apply::<MutatingWebhookConfiguration>(&client, &self.name, desired).await?
+                }
+                Object::Validating => {
+                    apply::<ValidatingWebhookConfiguration>(&client, &self.name, desired).await?
+                }
                 Object::Crd(name) => apply::<CustomResourceDefinition>(&client, name, desired).await?,
             }
             has_written = true;
@@ -210,12 +223,17 @@ impl Declarations {
         let webhooks: Vec<Value> = if self.mode == Registration::CaBundle {
             bundle?;
             let live = &live?["webhooks"];
-            let exist = declared.iter().filter(|webhook| by_name(live, &webhook.name).is_some());
+            let exist = declared
+                .iter()
+                .filter(|webhook| by_name(live, &webhook.name).is_some());
             exist
                 .map(|webhook| json!({"name": webhook.name, "clientConfig": self.client_config(&webhook.path, bundle)}))
                 .collect()
         } else {
-            declared.iter().map(|webhook| self.webhook(webhook, bundle)).collect()
+            declared
+                .iter()
+                .map(|webhook| self.webhook(webhook, bundle))
+                .collect()
         };
         // An object that exists without declared webhooks is from an earlier version.
         (!webhooks.is_empty() || live.is_some()).then(|| json!({"webhooks": webhooks}))
@@ -223,7 +241,9 @@ impl Declarations {
 
     fn admission_of(&self, object: &Object) -> impl Iterator<Item = &AdmissionWebhook> {
         let is_mutating = matches!(object, Object::Mutating);
-        self.admission.iter().filter(move |webhook| webhook.is_mutating == is_mutating)
+        self.admission
+            .iter()
+            .filter(move |webhook| webhook.is_mutating == is_mutating)
     }
 
     fn webhook(&self, webhook: &AdmissionWebhook, bundle: Option<&str>) -> Value {
@@ -231,11 +251,14 @@ impl Declarations {
         let conditions = conditions.map(|(name, expression)| json!({"name": name, "expression": expression}));
         let mut selector = webhook.namespace_selector.clone();
         if !webhook.includes_own_namespace {
-            selector.match_expressions.get_or_insert_default().push(LabelSelectorRequirement {
-                key: "kubernetes.io/metadata.name".to_owned(),
-                operator: "NotIn".to_owned(),
-                values: Some(vec![self.namespace.clone()]),
-            });
+            selector
+                .match_expressions
+                .get_or_insert_default()
+                .push(LabelSelectorRequirement {
+                    key: "kubernetes.io/metadata.name".to_owned(),
+                    operator: "NotIn".to_owned(),
+                    values: Some(vec![self.namespace.clone()]),
+                });
         }
         json!({
             "name": webhook.name,
@@ -277,7 +300,9 @@ async fn apply<K: Kind>(client: &Client, name: &str, mut desired: Value) -> Resu
     desired["apiVersion"] = json!(K::api_version(&()));
     desired["kind"] = json!(K::kind(&()));
     desired["metadata"] = json!({"name": name});
-    let applied = client.patch::<K>(&ObjectKey::new("", name), &Patch::Apply(desired)).await;
+    let applied = client
+        .patch::<K>(&ObjectKey::new("", name), &Patch::Apply(desired))
+        .await;
     applied.map(drop)
 }
 
@@ -295,11 +320,16 @@ fn contains(live: &Value, desired: &Value) -> bool {
         }),
         (Value::Array(live), Value::Array(desired)) => {
             live.len() == desired.len()
-                && live.iter().zip(desired).all(|(live, desired)| contains(live, desired))
+                && live
+                    .iter()
+                    .zip(desired)
+                    .all(|(live, desired)| contains(live, desired))
                 || !desired.is_empty()
                     && desired.iter().all(|desired| {
                         let name = desired.get("name");
-                        let mut named = live.iter().filter(|live| name.is_some() && live.get("name") == name);
+                        let mut named = live
+                            .iter()
+                            .filter(|live| name.is_some() && live.get("name") == name);
                         named.next().is_some_and(|live| contains(live, desired))
                     })
         }

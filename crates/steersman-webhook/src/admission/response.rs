@@ -66,9 +66,9 @@ impl AdmissionResponse {
     pub fn validated(report: &ValidationReport, object: &str) -> Self {
         let mut response = Self::allow();
         if !report.is_valid() {
-            let causes = report.errors().iter().map(|error| {
-                json!({"reason": error.reason(), "message": error.message(), "field": error.field()})
-            });
+            let causes = report.errors().iter().map(
+                |error| json!({"reason": error.reason(), "message": error.message(), "field": error.field()}),
+            );
             response.denial = Some(Denial {
                 message: format!("{object} is invalid: {report}"),
                 code: 422,

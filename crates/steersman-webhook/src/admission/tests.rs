@@ -3,7 +3,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures::FutureExt;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::test_kinds::v1::Web;
@@ -44,7 +44,10 @@ fn response(response: &Value) -> Value {
 fn guarantee_2_defaults_are_a_patch_of_what_changed() {
     let webhook = AdmissionWebhook::defaults::<Web>();
     assert_eq!(webhook.path, "/mutate-example-com-v1-web");
-    let answered = answer(&webhook, &creation(&web(&json!({"image": "nginx", "unknown": true}))));
+    let answered = answer(
+        &webhook,
+        &creation(&web(&json!({"image": "nginx", "unknown": true}))),
+    );
     let patch = json!([{"op": "add", "path": "/spec/replicas", "value": 1}]);
     let expected = response(&json!({
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "allowed": true,
@@ -52,7 +55,10 @@ fn guarantee_2_defaults_are_a_patch_of_what_changed() {
     }));
     assert_eq!(answered.unwrap(), expected);
 
-    let answered = answer(&webhook, &creation(&web(&json!({"image": "nginx", "replicas": 3}))));
+    let answered = answer(
+        &webhook,
+        &creation(&web(&json!({"image": "nginx", "replicas": 3}))),
+    );
     let expected = json!({"uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "allowed": true});
     assert_eq!(answered.unwrap(), response(&expected));
 }
@@ -61,7 +67,10 @@ fn guarantee_2_defaults_are_a_patch_of_what_changed() {
 #[test]
 fn rules_are_denials_with_causes_and_warnings() {
     let webhook = AdmissionWebhook::validates::<Web>();
-    let answered = answer(&webhook, &creation(&web(&json!({"image": "old:latest", "replicas": 0}))));
+    let answered = answer(
+        &webhook,
+        &creation(&web(&json!({"image": "old:latest", "replicas": 0}))),
+    );
     let expected = response(&json!({
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "allowed": false,
         "status": {
@@ -78,12 +87,16 @@ fn rules_are_denials_with_causes_and_warnings() {
 
 #[test]
 fn a_function_gets_the_request_and_adds_audit_annotations() {
-    let webhook = AdmissionWebhook::validating("users.example.com", async |request: AdmissionRequest<Value>| {
-        assert_eq!(request.operation, AdmissionOperation::Create);
-        assert_eq!(request.old_object, None);
-        let user = request.user_info.username.unwrap_or_default();
-        Ok(AdmissionResponse::deny("no").code(418).reason("Teapot").audit_annotation("user", user))
-    });
+    let webhook =
+        AdmissionWebhook::validating("users.example.com", async |request: AdmissionRequest<Value>| {
+            assert_eq!(request.operation, AdmissionOperation::Create);
+            assert_eq!(request.old_object, None);
+            let user = request.user_info.username.unwrap_or_default();
+            Ok(AdmissionResponse::deny("no")
+                .code(418)
+                .reason("Teapot")
+                .audit_annotation("user", user))
+        });
     let webhook = webhook.rule(Rule::new("example.com", "*", "webs"));
     let expected = response(&json!({
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "allowed": false,
@@ -99,7 +112,10 @@ fn guarantee_1_a_malformed_object_is_denied() {
     let answered = answer(&webhook, &creation(&web(&json!({"image": 7})))).unwrap();
     assert_eq!(answered["response"]["status"]["code"], 400);
     let message = answered["response"]["status"]["message"].as_str().unwrap();
-    assert!(message.contains("`object`: spec.image: invalid type"), "{message}");
+    assert!(
+        message.contains("`object`: spec.image: invalid type"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -135,11 +151,26 @@ fn guarantee_1_a_body_that_is_no_review_is_an_http_error() {
     };
     for (body, expected) in [
         (json!("hello"), "the body is not an AdmissionReview"),
-        (changed(|body| body["kind"] = json!("Pod")), "expected AdmissionReview"),
-        (changed(|body| body["apiVersion"] = json!("admission.k8s.io/v1beta1")), "admissionReviewVersions: [v1]"),
-        (changed(|body| body["request"] = Value::Null), "cannot decode `request`"),
-        (changed(|body| body["request"]["uid"] = json!("")), "`request.uid` is empty"),
-        (changed(|body| body["request"]["operation"] = json!("EAT")), "cannot decode `request`"),
+        (
+            changed(|body| body["kind"] = json!("Pod")),
+            "expected AdmissionReview",
+        ),
+        (
+            changed(|body| body["apiVersion"] = json!("admission.k8s.io/v1beta1")),
+            "admissionReviewVersions: [v1]",
+        ),
+        (
+            changed(|body| body["request"] = Value::Null),
+            "cannot decode `request`",
+        ),
+        (
+            changed(|body| body["request"]["uid"] = json!("")),
+            "`request.uid` is empty",
+        ),
+        (
+            changed(|body| body["request"]["operation"] = json!("EAT")),
+            "cannot decode `request`",
+        ),
     ] {
         let failure = answer(&webhook, &body).unwrap_err();
         assert_eq!(failure.status, 400);

@@ -8,7 +8,8 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PublicKeyData,
 };
 use rustls::{
     crypto::ring,
@@ -76,6 +77,7 @@ impl CaCert {
         })
     }
 
+    #[cfg(test)]
     pub(crate) fn der(&self) -> &CertificateDer<'static> {
         &self.der
     }
@@ -96,14 +98,22 @@ impl CaCert {
 
     fn pem(&self) -> String {
         let text = STANDARD.encode(&self.der);
-        let lines: Vec<&str> = (0..text.len()).step_by(64).map(|at| &text[at..text.len().min(at + 64)]).collect();
-        format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+        let lines: Vec<&str> = (0..text.len())
+            .step_by(64)
+            .map(|at| &text[at..text.len().min(at + 64)])
+            .collect();
+        format!(
+            "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
+            lines.join("\n")
+        )
     }
 }
 
 impl fmt::Debug for CaCert {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CaCert").field("not_after", &self.not_after).finish_non_exhaustive()
+        f.debug_struct("CaCert")
+            .field("not_after", &self.not_after)
+            .finish_non_exhaustive()
     }
 }
 
@@ -119,10 +129,17 @@ pub(crate) fn bundle_pem(certs: &[CaCert]) -> String {
 
 impl Authority {
     /// Generates a CA that is valid from now on.
-    pub(crate) fn generate(name: &str, now: SystemTime, lifetime: Duration) -> Result<Self, CertificateError> {
+    pub(crate) fn generate(
+        name: &str,
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<Self, CertificateError> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::default();
-        let seconds = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let seconds = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
         params
             .distinguished_name
             .push(DnType::CommonName, format!("{name} webhook CA {seconds}"));
@@ -209,6 +226,8 @@ impl Clone for Authority {
 /// Does not show the key.
 impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authority").field("cert", &self.cert).finish_non_exhaustive()
+        f.debug_struct("Authority")
+            .field("cert", &self.cert)
+            .finish_non_exhaustive()
     }
 }

@@ -34,7 +34,11 @@ impl CurrentLeaf {
         lifetime: Duration,
     ) -> Result<bool, CertificateError> {
         // Without a signer the present leaf stays: its CA is still trusted.
-        let Some(signer) = state.signer.as_ref().filter(|signer| !signer.cert().is_expired(now)) else {
+        let Some(signer) = state
+            .signer
+            .as_ref()
+            .filter(|signer| !signer.cert().is_expired(now))
+        else {
             return Ok(false);
         };
         let is_current = |leaf: &Leaf| leaf.issuer == *signer.cert() && now < leaf.renew_at;
@@ -76,6 +80,8 @@ impl fmt::Debug for CurrentLeaf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let leaf = self.get();
         let not_after = leaf.as_ref().map(|leaf| leaf.not_after);
-        f.debug_struct("CurrentLeaf").field("not_after", &not_after).finish_non_exhaustive()
+        f.debug_struct("CurrentLeaf")
+            .field("not_after", &not_after)
+            .finish_non_exhaustive()
     }
 }

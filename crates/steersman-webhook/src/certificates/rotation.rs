@@ -115,10 +115,18 @@ fn recover(
     reason: &str,
 ) -> Result<Step, CertificateError> {
     let mut trusted = vec![fresh.cert().clone()];
-    let former = published.bundles.iter().flatten().filter(|cert| !cert.is_expired(now));
+    let former = published
+        .bundles
+        .iter()
+        .flatten()
+        .filter(|cert| !cert.is_expired(now));
     former.for_each(|cert| trust(&mut trusted, cert));
     let is_first = trusted.len() == 1;
-    let (signer, next) = if is_first { (Some(fresh), None) } else { (None, Some(fresh)) };
+    let (signer, next) = if is_first {
+        (Some(fresh), None)
+    } else {
+        (None, Some(fresh))
+    };
     Ok(Step {
         state: CaState {
             signer,

@@ -39,7 +39,13 @@ pub(crate) struct CaState {
 impl CaState {
     /// Reads a Secret.
     pub(crate) fn parse(secret: &Secret) -> Result<Self, CertificateError> {
-        let data = |key: &str| secret.data.as_ref().and_then(|data| data.get(key)).map(|value| &*value.0);
+        let data = |key: &str| {
+            secret
+                .data
+                .as_ref()
+                .and_then(|data| data.get(key))
+                .map(|value| &*value.0)
+        };
         let authority = |what, crt: &str, key: &str| match (data(crt), data(key)) {
             (None, None) => Ok(None),
             (cert, key) => {

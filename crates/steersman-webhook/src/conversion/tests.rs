@@ -41,8 +41,16 @@ fn new(name: &str) -> Value {
 #[test]
 fn guarantee_2_objects_are_converted_both_ways_and_keep_their_metadata() {
     for (desired, objects, converted) in [
-        ("example.com/v1", json!([old("a"), new("b")]), json!([new("a"), new("b")])),
-        ("example.com/v1alpha1", json!([old("a"), new("b")]), json!([old("a"), old("b")])),
+        (
+            "example.com/v1",
+            json!([old("a"), new("b")]),
+            json!([new("a"), new("b")]),
+        ),
+        (
+            "example.com/v1alpha1",
+            json!([old("a"), new("b")]),
+            json!([old("a"), old("b")]),
+        ),
     ] {
         let expected = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
@@ -56,7 +64,8 @@ fn guarantee_2_objects_are_converted_both_ways_and_keep_their_metadata() {
 fn guarantee_2_a_conversion_can_change_labels_and_annotations_only() {
     let mut converted = json!({"metadata": {"name": "x", "uid": "other", "annotations": {"lost": "1"}}});
     keep_metadata(&mut converted, &old("a"));
-    let expected = json!({"name": "a", "namespace": "shop", "uid": "u", "future": 1, "annotations": {"lost": "1"}});
+    let expected =
+        json!({"name": "a", "namespace": "shop", "uid": "u", "future": 1, "annotations": {"lost": "1"}});
     assert_eq!(converted["metadata"], expected);
 }
 
@@ -79,10 +88,17 @@ fn unknown_kinds_and_versions_are_named() {
     other["kind"] = json!("Other");
     for (desired, object, expected) in [
         ("example.com/v1", other, "this operator does not convert the kind"),
-        ("example.com/v3", old("a"), "\"example.com/v3\" is unknown; known are example.com/v1, example.com/v1alpha1"),
+        (
+            "example.com/v3",
+            old("a"),
+            "\"example.com/v3\" is unknown; known are example.com/v1, example.com/v1alpha1",
+        ),
     ] {
         let response = answered(&body(desired, &json!([object]))).unwrap();
-        let message = response["response"]["result"]["message"].as_str().unwrap().to_owned();
+        let message = response["response"]["result"]["message"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         assert!(message.contains(expected), "{message}");
     }
 }

@@ -2,7 +2,10 @@
 //! Literal registration objects.
 
 use super::*;
-use crate::{conversion::Conversion, test_kinds::{v1, v1alpha1}};
+use crate::{
+    conversion::Conversion,
+    test_kinds::{v1, v1alpha1},
+};
 
 fn declarations(mode: Registration) -> Declarations {
     let conversion = Conversion::hub::<v1::Web>().spoke::<v1alpha1::Web>();
@@ -60,15 +63,19 @@ fn the_mode_for_manifests_writes_only_the_bundle() {
     let declarations = declarations(Registration::CaBundle);
     assert_eq!(declarations.desired(&Object::Mutating, None, Some("PEM")), None);
     let live = json!({"webhooks": [{"name": "default.webs.example.com"}, {"name": "other"}]});
-    let desired = declarations.desired(&Object::Mutating, Some(&live), Some("PEM")).unwrap();
-    let expected = json!({"webhooks": [{"name": "default.webs.example.com", "clientConfig": {"caBundle": "UEVN"}}]});
+    let desired = declarations
+        .desired(&Object::Mutating, Some(&live), Some("PEM"))
+        .unwrap();
+    let expected =
+        json!({"webhooks": [{"name": "default.webs.example.com", "clientConfig": {"caBundle": "UEVN"}}]});
     assert_eq!(desired, expected);
 }
 
 #[test]
 fn an_object_that_has_all_declared_fields_is_not_written() {
     let desired = json!({"webhooks": [{"name": "a", "rules": [{"x": 1}], "matchConditions": []}]});
-    let live = json!({"webhooks": [{"name": "other"}, {"name": "a", "rules": [{"x": 1, "scope": "*"}], "more": 1}]});
+    let live =
+        json!({"webhooks": [{"name": "other"}, {"name": "a", "rules": [{"x": 1, "scope": "*"}], "more": 1}]});
     assert!(contains(&live, &desired));
     let changed = json!({"webhooks": [{"name": "a", "rules": [{"x": 2}]}]});
     assert!(!contains(&changed, &desired));
@@ -80,9 +87,17 @@ fn an_object_that_has_all_declared_fields_is_not_written() {
 #[test]
 fn the_certificate_names_the_service_or_the_host() {
     let mut declarations = declarations(Registration::Apply);
-    let names = ["web-webhooks.web-system.svc", "web-webhooks.web-system.svc.cluster.local", "web-webhooks.web-system"];
+    let names = [
+        "web-webhooks.web-system.svc",
+        "web-webhooks.web-system.svc.cluster.local",
+        "web-webhooks.web-system",
+    ];
     assert_eq!(declarations.names(), names);
-    for (url, host) in [("https://127.0.0.1:9443", "127.0.0.1"), ("https://[::1]:1/x", "::1"), ("https://a.b", "a.b")] {
+    for (url, host) in [
+        ("https://127.0.0.1:9443", "127.0.0.1"),
+        ("https://[::1]:1/x", "::1"),
+        ("https://a.b", "a.b"),
+    ] {
         declarations.target = Target::Url(url.to_owned());
         assert_eq!(declarations.names(), [host]);
     }
