@@ -152,6 +152,8 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object[field].as_str().unwrap_or_default()
 }
 
+type ConvertFn = Arc<dyn Fn(&Value, &str) -> Result<Value, String> + Send + Sync>;
+
 /// A conversion without its type.
 #[derive(Clone)]
 pub(crate) struct AnyConversion {
@@ -159,7 +161,7 @@ pub(crate) struct AnyConversion {
     kind: String,
     /// Name of the CRD.
     pub(crate) crd: String,
-    convert: Arc<dyn Fn(&Value, &str) -> Result<Value, String> + Send + Sync>,
+    convert: ConvertFn,
 }
 
 impl AnyConversion {

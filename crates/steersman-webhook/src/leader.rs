@@ -97,7 +97,7 @@ impl Keep {
                 self.write(client, managed, secret.as_deref(), &step).await?;
                 Ok((step.state, true))
             }
-            (None, Found::Valid(state)) => Ok((state, false)),
+            (None, Found::Valid(state)) => Ok((*state, false)),
             (None, found) => Err(format!("no step for {found:?}").into()),
         }
     }

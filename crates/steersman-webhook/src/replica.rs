@@ -79,7 +79,7 @@ impl Shared {
         let secret = client.live().get::<Secret>(&self.secret_key(managed)).await?;
         let found = match secret.as_deref().map(CaState::parse) {
             None => Found::Absent,
-            Some(Ok(state)) => Found::Valid(state),
+            Some(Ok(state)) => Found::Valid(Box::new(state)),
             Some(Err(error)) => Found::Invalid(error_chain(&error)),
         };
         Ok((secret, found))

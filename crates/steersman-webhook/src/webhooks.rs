@@ -39,14 +39,14 @@ use crate::{
 /// # pub struct WebSpec { replicas: Option<i32> }
 /// # impl Defaults for Web { fn set_defaults(&mut self) { self.spec.replicas.get_or_insert(1); } }
 /// # impl Validate for Web { fn validate(&self, _: Option<&Self>, _: &mut ValidationReport) {} }
-/// # async fn example(manager: steersman_runtime::Manager, cluster: steersman_cluster::Cluster) -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn example(manager: steersman_runtime::Manager) -> Result<(), Box<dyn std::error::Error>> {
 /// use steersman_webhook::Webhooks;
 ///
 /// Webhooks::new("web-operator", "web-system")
 ///     .defaults::<Web>()
 ///     .validates::<Web>()
 ///     .service("web-operator-webhooks", 443)
-///     .add_to(&manager, &cluster)?;
+///     .add_to(&manager)?;
 /// manager.run().await?;
 /// # Ok(())
 /// # }
@@ -64,6 +64,7 @@ pub struct Webhooks {
     certificates: Certificates,
     check_interval: Duration,
     drain_delay: Duration,
+    cluster: Option<Cluster>,
     clock: Option<Arc<dyn Clock>>,
 }
 
@@ -102,7 +103,7 @@ pub enum WebhookError {
     /// The manager has a readiness check of the same name.
     #[error("cannot add the readiness check of the webhooks")]
     Check(#[from] DuplicateCheck),
-    /// The manager has a runnable of the same name, or is shutting down.
+    /// The manager has a runnable of the same name, has no default cluster, or is shutting down.
     #[error("cannot add the webhooks to the manager")]
     Add(#[from] AddError),
 }
@@ -125,6 +126,7 @@ impl Webhooks {
             certificates: Certificates::managed(),
             check_interval: Duration::from_secs(10),
             drain_delay: Duration::from_secs(5),
+            cluster: None,
             clock: None,
         }
     }
@@ -199,6 +201,12 @@ impl Webhooks {
         self
     }
 
+    /// Cluster whose API servers call the webhooks. Default: the default cluster of the manager.
+    pub fn cluster(mut self, cluster: Cluster) -> Self {
+        self.cluster = Some(cluster);
+        self
+    }
+
     /// Clock for time limits and certificates. Default: the system's.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
@@ -206,12 +214,15 @@ impl Webhooks {
     }
 
     /// Binds the address and adds the webhooks to a manager: a server in every replica, and the registration by the leader.
-    /// `cluster` is the cluster whose API servers call the webhooks.
     ///
     /// # Errors
-    /// If a declaration is invalid, the address is in use, the certificate files cannot be used, or the manager is shutting
-    /// down.
-    pub fn add_to(self, manager: &Manager, cluster: &Cluster) -> Result<WebhookServer, WebhookError> {
+    /// If a declaration is invalid, the address is in use, the certificate files cannot be used, or the manager has no default
+    /// cluster or is shutting down.
+    pub fn add_to(self, manager: &Manager) -> Result<WebhookServer, WebhookError> {
+        let cluster = match &self.cluster {
+            Some(cluster) => cluster.clone(),
+            None => manager.cluster()?,
+        };
         let shared = Arc::new(self.bind(cluster)?);
         let name = shared.declarations.name.clone();
         let checked = Arc::clone(&shared);
@@ -236,7 +247,7 @@ impl Webhooks {
         Ok(WebhookServer(shared))
     }
 
-    fn bind(self, cluster: &Cluster) -> Result<Shared, WebhookError> {
+    fn bind(self, cluster: Cluster) -> Result<Shared, WebhookError> {
         let clock = self.clock.clone().unwrap_or_else(|| Arc::new(TokioClock::new()));
         let metrics = Metrics::new();
         let is_draining = Arc::new(AtomicBool::new(false));
@@ -257,7 +268,7 @@ impl Webhooks {
                 conversions: self.conversions.into(),
             },
             managed,
-            cluster: cluster.clone(),
+            cluster,
             server,
             leaf,
             metrics,

@@ -11,9 +11,10 @@
 //! 8. [Children](children): objects that your operator creates and keeps as they should be.
 //! 9. [Finalizers](finalizers): cleanup before an object is deleted.
 //! 10. [Errors](errors): retries, and how users see a failure.
-//! 11. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
-//! 12. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
-//! 13. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
+//! 11. [Webhooks](webhooks): defaults, rules and versions, with certificates that rotate without a failed call.
+//! 12. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
+//! 13. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
+//! 14. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -53,6 +54,9 @@ pub mod kube_rs {}
 
 #[doc = include_str!("manual/warm_replicas.md")]
 pub mod warm_replicas {}
+
+#[doc = include_str!("manual/webhooks.md")]
+pub mod webhooks {}
 
 #[doc = include_str!("manual/glossary.md")]
 pub mod glossary {}

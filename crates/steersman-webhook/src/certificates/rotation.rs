@@ -16,7 +16,7 @@ pub(crate) enum Found {
     Absent,
     /// The Secret has no usable CA, for this reason.
     Invalid(String),
-    Valid(CaState),
+    Valid(Box<CaState>),
 }
 
 /// The bundles on the registration objects.
@@ -60,7 +60,7 @@ pub(crate) fn plan(
     if !signs(&state.signer) && !signs(&state.next) {
         return recover(generate()?, now, published, "the CA has expired").map(Some);
     }
-    let mut state = state.clone();
+    let mut state = CaState::clone(state);
     let step = |state, reason: &str| {
         let reason = reason.to_owned();
         Ok(Some(Step { state, reason }))

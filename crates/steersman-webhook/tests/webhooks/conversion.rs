@@ -96,7 +96,7 @@ fn crd() -> CustomResourceDefinition {
     crd
 }
 
-fn site(version: &str, name: &str, spec: Value) -> DynamicObject {
+fn site(version: &str, name: &str, spec: &Value) -> DynamicObject {
     let metadata = json!({"name": name, "labels": {"kept": "yes"}});
     object(
         json!({"apiVersion": format!("{GROUP}/{version}"), "kind": "Site", "metadata": metadata, "spec": spec}),
@@ -121,11 +121,11 @@ async fn objects_are_read_and_written_at_both_versions(fixture: Fixture) {
         ..PostParams::default()
     };
     eventually("the server converts", async || {
-        let probe = site("v1alpha1", "probe", json!({"target": "a:1", "size": 1}));
+        let probe = site("v1alpha1", "probe", &json!({"target": "a:1", "size": 1}));
         old.create(&dry_run, &probe).await.ok()
     })
     .await;
-    let written = site("v1alpha1", "old", json!({"target": "a.example:80", "size": 3}));
+    let written = site("v1alpha1", "old", &json!({"target": "a.example:80", "size": 3}));
     let created = old.create(&create, &written).await.unwrap();
     assert_eq!(created.data["spec"], json!({"target": "a.example:80", "size": 3}));
     let read = new.get("old").await.unwrap();
@@ -134,7 +134,7 @@ async fn objects_are_read_and_written_at_both_versions(fixture: Fixture) {
         json!({"host": "a.example", "port": "80", "replicas": 3})
     );
     assert_eq!(read.metadata.labels.as_ref().unwrap()["kept"], "yes");
-    let written = site("v1beta1", "new", json!({"host": "b.example", "replicas": 1}));
+    let written = site("v1beta1", "new", &json!({"host": "b.example", "replicas": 1}));
     new.create(&create, &written).await.unwrap();
     let patch = Patch::Merge(json!({"spec": {"size": 5}}));
     old.patch("new", &PatchParams::default(), &patch).await.unwrap();

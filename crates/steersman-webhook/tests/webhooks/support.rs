@@ -89,12 +89,12 @@ impl Operator {
             .renew_deadline(Duration::from_secs(2))
             .retry_period(Duration::from_millis(100));
         let manager = Manager::builder()
-            .cluster(cluster.clone())
+            .cluster(cluster)
             .leader_election(election)
             .build()
             .await
             .unwrap();
-        let server = webhooks.add_to(&manager, &cluster).unwrap();
+        let server = webhooks.add_to(&manager).unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let (done, ended) = oneshot::channel();
         let running = manager.clone();

@@ -82,7 +82,7 @@ impl World {
         match &self.secret {
             None => Found::Absent,
             Some(secret) => match CaState::parse(secret) {
-                Ok(state) => Found::Valid(state),
+                Ok(state) => Found::Valid(Box::new(state)),
                 Err(error) => Found::Invalid(error.to_string()),
             },
         }
@@ -105,7 +105,7 @@ impl World {
                 step.state.write(self.secret.get_or_insert_default());
                 step.state
             }
-            (None, Found::Valid(state)) => state,
+            (None, Found::Valid(state)) => *state,
             (None, _) => panic!("a leader always ends with a CA"),
         };
         for registration in self.registrations.iter_mut().take(publishes) {
