@@ -92,15 +92,12 @@ impl Declarations {
 
     /// Warns of declarations that can make a cluster unusable.
     pub(crate) fn warn(&self) {
-        for webhook in &self.admission {
-            let is_about_pods = webhook.rules.iter().any(Rule::is_about_pods);
-            if is_about_pods && webhook.failure_policy == FailurePolicy::Fail {
-                tracing::warn!(
-                    webhook = webhook.name,
-                    hint = "set `FailurePolicy::Ignore`, or restrict it with `.namespace_selector()` or `.object_selector()`",
-                    "webhook for Pods has the failure policy `Fail`: without a replica, no Pod starts"
-                );
-            }
+        for webhook in self.admission.iter().filter(|webhook| can_block_pods(webhook)) {
+            tracing::warn!(
+                webhook = webhook.name,
+                hint = "set `FailurePolicy::Ignore`, or restrict it with `.namespace_selector()` or `.object_selector()`",
+                "webhook for Pods has the failure policy `Fail`: without a replica, no Pod starts"
+            );
         }
     }
 
@@ -288,6 +285,12 @@ impl Declarations {
         }
         config
     }
+}
+
+/// Returns whether no Pod starts while the webhook has no replica.
+fn can_block_pods(webhook: &AdmissionWebhook) -> bool {
+    let is_about_pods = webhook.rules.iter().any(Rule::is_about_pods);
+    is_about_pods && webhook.failure_policy == FailurePolicy::Fail
 }
 
 async fn get<K: Kind + Serialize>(client: &Client, name: &str) -> Result<Option<Value>, Error> {

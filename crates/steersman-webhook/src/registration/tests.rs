@@ -102,3 +102,19 @@ fn the_certificate_names_the_service_or_the_host() {
         assert_eq!(declarations.names(), [host]);
     }
 }
+
+#[test]
+fn a_webhook_for_pods_that_fails_is_found() {
+    use crate::{AdmissionRequest, AdmissionResponse};
+    let webhook = |rule: Rule| {
+        let webhook = AdmissionWebhook::validating("a.b.c", async |_: AdmissionRequest<Value>| {
+            Ok(AdmissionResponse::allow())
+        });
+        webhook.rule(rule)
+    };
+    assert!(can_block_pods(&webhook(Rule::new("", "v1", "pods"))));
+    assert!(can_block_pods(&webhook(Rule::new("*", "*", "*"))));
+    assert!(!can_block_pods(&webhook(Rule::new("example.com", "v1", "pods"))));
+    let ignored = webhook(Rule::new("", "v1", "pods")).failure_policy(FailurePolicy::Ignore);
+    assert!(!can_block_pods(&ignored));
+}

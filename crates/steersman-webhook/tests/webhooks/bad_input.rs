@@ -19,8 +19,14 @@ use tokio_rustls::TlsConnector;
 
 use super::support::*;
 
-/// Sends a body, and returns the status line and the whole answer.
-async fn send(operator: &Operator, replica: &Replica, path: &str, headers: &str, body: &[u8]) -> String {
+/// Sends a body, and returns everything that the server sends until it closes the connection.
+pub(crate) async fn send(
+    operator: &Operator,
+    replica: &Replica,
+    path: &str,
+    headers: &str,
+    body: &[u8],
+) -> String {
     let secret = operator.secrets().get(&operator.secret_name()).await.unwrap();
     let bundle = &secret.data.as_ref().unwrap()["ca.crt"].0;
     let mut roots = RootCertStore::empty();
@@ -37,9 +43,7 @@ async fn send(operator: &Operator, replica: &Replica, path: &str, headers: &str,
         .await
         .unwrap();
     let length = body.len();
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
-    );
+    let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n{headers}\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     stream.write_all(body).await.unwrap();
     let mut answer = Vec::new();
@@ -48,7 +52,7 @@ async fn send(operator: &Operator, replica: &Replica, path: &str, headers: &str,
     String::from_utf8(answer).unwrap()
 }
 
-fn review(uid: &str) -> Vec<u8> {
+pub(crate) fn review(uid: &str) -> Vec<u8> {
     let resource = json!({"group": "", "version": "v1", "resource": "configmaps"});
     let kind = json!({"group": "", "version": "v1", "kind": "ConfigMap"});
     let request =
@@ -76,7 +80,7 @@ async fn bad_input_gets_a_clear_answer_and_a_metric(fixture: Fixture) {
         webhooks = webhooks.admission(webhook.rule(Rule::of::<ConfigMap>()).object_selector(nowhere()));
     }
     let replica = operator.replica(webhooks).await;
-    let json_type = "Content-Type: application/json\r\n";
+    let json_type = "Connection: close\r\nContent-Type: application/json\r\n";
     let large = vec![b' '; 10_000_000];
     let paths = [
         "/mutate/inject.maps.example.com",
@@ -100,7 +104,13 @@ async fn bad_input_gets_a_clear_answer_and_a_metric(fixture: Fixture) {
             "413",
             "the request body exceeds 7340032 bytes",
         ),
-        (paths[0], "", review("u"), "415", "send `application/json`"),
+        (
+            paths[0],
+            "Connection: close\r\n",
+            review("u"),
+            "415",
+            "send `application/json`",
+        ),
         (paths[1], json_type, review("u"), "500", "panicked: out of cheese"),
         (
             paths[2],

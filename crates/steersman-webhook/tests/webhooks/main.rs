@@ -9,4 +9,5 @@ mod certificates;
 mod conversion;
 mod registration;
 mod rotation;
+mod shutdown;
 mod support;

@@ -105,7 +105,7 @@ impl Operator {
         Replica {
             manager,
             server,
-            stop,
+            stop: Some(stop),
             ended,
             _task: task,
         }
@@ -185,16 +185,23 @@ impl Operator {
 pub(crate) struct Replica {
     pub(crate) manager: Manager,
     pub(crate) server: WebhookServer,
-    stop: oneshot::Sender<()>,
+    stop: Option<oneshot::Sender<()>>,
     ended: oneshot::Receiver<Result<(), String>>,
     _task: Task,
 }
 
 impl Replica {
     /// Stops the replica as SIGTERM does, and waits for its end.
-    pub(crate) async fn stop(self) {
-        let _ = self.stop.send(());
+    pub(crate) async fn stop(mut self) {
+        self.begin_stop();
         self.ended.await.unwrap().unwrap();
+    }
+
+    /// Begins to stop the replica.
+    pub(crate) fn begin_stop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
     }
 
     pub(crate) fn metric(&self, line: &str) -> bool {
