@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The part of the leader: it keeps the CA and the registration objects.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Secret;
 use steersman_cluster::Client;
@@ -18,6 +18,10 @@ use crate::{
     registration::Live,
     replica::Shared,
 };
+
+/// Interval between two steps of the CA. Anything else waits for the check interval, so that two writers of the same field do not
+/// keep the API server busy.
+const STEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Keeps the CA and the registration objects while this replica leads.
 pub(crate) struct Keep {
@@ -48,13 +52,14 @@ impl Keep {
         let (clock, mut is_first, mut last_error) = (&self.shared.clock, true, String::new());
         self.shared.declarations.warn();
         loop {
+            let mut interval = self.shared.check_interval;
             match self.check(client, is_first).await {
-                Ok(true) => {
-                    is_first = false;
-                    // What was written is read back.
-                    continue;
+                Ok(has_stepped) => {
+                    (is_first, last_error) = (false, String::new());
+                    if has_stepped {
+                        interval = interval.min(STEP_INTERVAL);
+                    }
                 }
-                Ok(false) => last_error.clear(),
                 Err(error) => {
                     let error = error_chain(&*error);
                     if error != last_error {
@@ -63,21 +68,22 @@ impl Keep {
                     last_error = error;
                 }
             }
-            clock.sleep_until(clock.now() + self.shared.check_interval).await;
+            clock.sleep_until(clock.now() + interval).await;
         }
     }
 
-    /// Takes the next step. Returns whether it wrote.
+    /// Takes the next step of the CA, and applies the registration objects that differ. Returns whether there was a step.
     async fn check(&self, client: &Client, is_first: bool) -> Result<bool, BoxError> {
         let declarations = &self.shared.declarations;
         let live = declarations.read(client).await?;
         let Some(managed) = &self.shared.managed else {
-            return Ok(declarations.apply(client, &live, None, is_first).await?);
+            declarations.apply(client, &live, None, is_first).await?;
+            return Ok(false);
         };
         let (state, has_stepped) = self.step(client, managed, &live).await?;
         let bundle = bundle_pem(&state.trusted);
-        let has_applied = declarations.apply(client, &live, Some(&bundle), is_first).await?;
-        Ok(has_stepped || has_applied)
+        declarations.apply(client, &live, Some(&bundle), is_first).await?;
+        Ok(has_stepped)
     }
 
     /// Takes the next step of the CA, and returns its state.

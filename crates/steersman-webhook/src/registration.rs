@@ -173,21 +173,21 @@ impl Declarations {
     }
 
     /// Applies the objects that differ from the declarations. With `is_first`, applies all, so that what an earlier version
-    /// declared disappears. Returns whether it wrote.
+    /// declared disappears.
     pub(crate) async fn apply(
         &self,
         client: &Client,
         live: &Live,
         bundle: Option<&str>,
         is_first: bool,
-    ) -> Result<bool, Error> {
+    ) -> Result<(), Error> {
         let client = client.field_manager(&format!("{}-webhooks", self.name)).force();
-        let mut has_written = false;
         for (object, live) in &live.0 {
             let Some(desired) = self.desired(object, live.as_ref(), bundle) else {
                 continue;
             };
-            if !is_first && live.as_ref().is_some_and(|live| contains(live, &desired)) {
+            let is_kept = live.as_ref().is_some_and(|live| contains(live, &desired));
+            if !is_first && (is_kept || desired == json!({"webhooks": []})) {
                 continue;
             }
             match object {
@@ -199,9 +199,8 @@ impl Declarations {
                 }
                 Object::Crd(name) => apply::<CustomResourceDefinition>(&client, name, desired).await?,
             }
-            has_written = true;
         }
-        Ok(has_written)
+        Ok(())
     }
 
     /// Returns the fields of an object that this operator owns, or None if it owns none.

@@ -153,7 +153,8 @@ impl Shared {
         loop {
             let renewed = self.renew().await.map_err(|error| error_chain(&*error));
             let error = renewed.as_ref().err().cloned().unwrap_or_default();
-            if error != last_error && !error.is_empty() {
+            // Until the replica is ready, the error is the reason why it is not.
+            if error != last_error && !error.is_empty() && !self.is_waiting() {
                 tracing::warn!(
                     error,
                     "failed to renew serving certificate; keeping the present one"
