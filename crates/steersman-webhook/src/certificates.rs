@@ -52,7 +52,7 @@ pub(crate) struct Managed {
 
 impl Certificates {
     /// Uses PEM files such as `tls.crt` and `tls.key`, and reloads them when they change. The `caBundle` of the registration
-    /// objects belongs to whoever makes the files, such as cert-manager. A replica is ready once it is set.
+    /// objects belongs to the tool that makes the files, such as cert-manager. A replica is ready once it is set.
     pub fn files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self(Source::Files {
             certificate: certificate.into(),
