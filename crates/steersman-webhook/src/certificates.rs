@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Certificates of the webhook server: from files, or from a CA of its own.
+//! Certificates of the webhook server: from files, or from a managed CA.
 //!
 //! The CA is in a Secret, which the leader creates and rotates behind its fence. Each replica reads the Secret and signs a leaf
 //! for itself, in memory. A rotation has three phases:
