@@ -21,17 +21,18 @@ const KIND: &str = "ConversionReview";
 /// Declares the versions of a CRD: a hub, and spokes that convert from and to it.
 ///
 /// ```
-/// # use kube::CustomResource;
-/// # use schemars::JsonSchema;
-/// # use serde::{Deserialize, Serialize};
 /// mod v1alpha1 {
-/// #   use super::*;
+/// #   use kube::CustomResource;
+/// #   use schemars::JsonSchema;
+/// #   use serde::{Deserialize, Serialize};
 ///     #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 ///     #[kube(group = "example.com", version = "v1alpha1", kind = "Web", namespaced)]
 ///     pub struct WebSpec { pub size: i32 }
 /// }
 /// mod v1 {
-/// #   use super::*;
+/// #   use kube::CustomResource;
+/// #   use schemars::JsonSchema;
+/// #   use serde::{Deserialize, Serialize};
 ///     #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 ///     #[kube(group = "example.com", version = "v1", kind = "Web", namespaced)]
 ///     pub struct WebSpec { pub replicas: i32 }

@@ -2,17 +2,18 @@
 //! Property tests of conversions: objects are generated from the schemas of both versions, and converted there and back.
 //!
 //! ```
-//! # use kube::CustomResource;
-//! # use schemars::JsonSchema;
-//! # use serde::{Deserialize, Serialize};
 //! # mod v1alpha1 {
-//! #   use super::*;
+//! #   use kube::CustomResource;
+//! #   use schemars::JsonSchema;
+//! #   use serde::{Deserialize, Serialize};
 //! #   #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 //! #   #[kube(group = "example.com", version = "v1alpha1", kind = "Web", namespaced)]
 //! #   pub struct WebSpec { pub size: i32 }
 //! # }
 //! # mod v1 {
-//! #   use super::*;
+//! #   use kube::CustomResource;
+//! #   use schemars::JsonSchema;
+//! #   use serde::{Deserialize, Serialize};
 //! #   #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 //! #   #[kube(group = "example.com", version = "v1", kind = "Web", namespaced)]
 //! #   pub struct WebSpec { pub replicas: i32 }
