@@ -25,6 +25,7 @@ mod status_handler;
 mod status_write;
 mod storage_migrator;
 mod switches;
+mod validate;
 mod work;
 
 pub use apply_set::{
@@ -51,6 +52,7 @@ pub use status_write::{StatusError, StatusWrite, apply_status, update_status};
 pub use steersman_kit_derive::{ConditionSet, Status};
 pub use storage_migrator::StorageMigrator;
 pub use switches::Switches;
+pub use validate::{FieldError, Validate, ValidationReport};
 pub use work::Work;
 
 /// Names for the code that derive macros generate.

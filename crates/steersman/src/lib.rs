@@ -75,6 +75,7 @@ pub use steersman_runtime as runtime;
 /// Error of an operator, for `main`: `?` converts every error into it. Its `Debug` output is one readable line, because
 /// `main` prints that.
 pub use steersman_runtime::MainError as Error;
+pub use steersman_webhook as webhook;
 
 /// Compiles the examples of the README of the repository.
 #[cfg(doctest)]

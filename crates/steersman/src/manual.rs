@@ -14,12 +14,13 @@
 //! 11. [Finalizers](finalizers): cleanup before an object is deleted.
 //! 12. [External resources](external_resources): things outside of the cluster, without leaks and duplicates.
 //! 13. [Versions](versions): change a kind without losing objects; storage migration.
-//! 14. [Errors](errors): retries, and how users see a failure.
-//! 15. [Switches](switches): suspend an object, request a reconcile, or only observe.
-//! 16. [Live configuration](live_configuration): settings that change while your operator runs.
-//! 17. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
-//! 18. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
-//! 19. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
+//! 14. [Webhooks](webhooks): defaults, rules and versions, with certificates that rotate without a failed call.
+//! 15. [Errors](errors): retries, and how users see a failure.
+//! 16. [Switches](switches): suspend an object, request a reconcile, or only observe.
+//! 17. [Live configuration](live_configuration): settings that change while your operator runs.
+//! 18. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
+//! 19. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
+//! 20. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -77,6 +78,9 @@ pub mod kube_rs {}
 
 #[doc = include_str!("manual/warm_replicas.md")]
 pub mod warm_replicas {}
+
+#[doc = include_str!("manual/webhooks.md")]
+pub mod webhooks {}
 
 #[doc = include_str!("manual/glossary.md")]
 pub mod glossary {}
