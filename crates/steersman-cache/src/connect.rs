@@ -15,6 +15,7 @@ mod gather;
 mod guard;
 mod proxy;
 mod socket;
+mod socks;
 
 use std::{
     future::Future,
@@ -28,10 +29,7 @@ use hyper::rt::{Read, Write};
 use hyper_util::{
     client::legacy::{
         self,
-        connect::{
-            Connection, HttpConnector,
-            proxy::{SocksV5, Tunnel},
-        },
+        connect::{Connection, HttpConnector, proxy::Tunnel},
     },
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
@@ -47,6 +45,7 @@ pub use guard::WriteGuard;
 pub use proxy::{InvalidProxy, ProxyOrigin};
 use proxy::{Protocol, Proxy};
 use socket::Socket;
+use socks::Socks;
 
 /// Idle time of a connection before the first keepalive probe.
 const ASK_AFTER: Duration = Duration::from_secs(15);
@@ -124,11 +123,7 @@ pub fn client(config: &Config) -> Result<Client, ClientError> {
     let (address, route) = (proxy.address.clone(), Route::through(proxy.clone(), place));
     match proxy.protocol {
         Protocol::Socks5 => {
-            let socks = SocksV5::new(address, sockets);
-            let socks = match proxy.user() {
-                Some((user, password)) => socks.with_auth(user, password),
-                None => socks,
-            };
+            let socks = Socks::new(proxy, sockets);
             over(Failing::of_proxy(socks, &route), &config, route)
         }
         Protocol::Http => {

@@ -199,10 +199,10 @@ impl Transport {
     ) -> Result<Response<Guarded>, SendError> {
         let credentials = &self.shared.credentials;
         let pass = self.pass(is_read(request.method(), request.uri()), deadline);
-        let presented = pass
-            .over(credentials.current())
-            .await?
-            .map_err(SendError::unauthorized)?;
+        let presented = pass.over(credentials.current()).await?.map_err(|error| {
+            self.shared.meter.has_no_credentials(&error);
+            SendError::Failed(kube::Error::Service(Box::new(error)))
+        })?;
         let again = credentials.can_change().then(|| retry::copy(&request)).flatten();
         present(&mut request, &presented);
         let mut response = self.attempt_once(request, deadline, &presented).await?;
@@ -357,11 +357,6 @@ impl Service<Request<Body>> for Transport {
 }
 
 impl SendError {
-    /// The request was not sent, because there are no credentials for it.
-    fn unauthorized(error: crate::credentials::NoCredentials) -> Self {
-        Self::Failed(kube::Error::Service(Box::new(error)))
-    }
-
     /// Unwraps the inner error, so that code written for kube finds kube's errors.
     fn boxed(self) -> BoxError {
         match self {

@@ -7,13 +7,14 @@
 //! 4. [Conditional controllers](conditional): run only while a CRD is installed, or while any other condition holds.
 //! 5. [Warm replicas](warm_replicas): leader election, and standbys that take over without a list.
 //! 6. [Several clusters](clusters): one manager, any number of clusters.
-//! 7. [Status and conditions](status): what your operator reports about an object.
-//! 8. [Children](children): objects that your operator creates and keeps as they should be.
-//! 9. [Finalizers](finalizers): cleanup before an object is deleted.
-//! 10. [Errors](errors): retries, and how users see a failure.
-//! 11. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
-//! 12. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
-//! 13. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
+//! 7. [Connecting](connecting): proxies, credentials that change, limits.
+//! 8. [Status and conditions](status): what your operator reports about an object.
+//! 9. [Children](children): objects that your operator creates and keeps as they should be.
+//! 10. [Finalizers](finalizers): cleanup before an object is deleted.
+//! 11. [Errors](errors): retries, and how users see a failure.
+//! 12. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
+//! 13. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
+//! 14. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -44,6 +45,9 @@ pub mod tutorials {}
 
 #[doc = include_str!("manual/clusters.md")]
 pub mod clusters {}
+
+#[doc = include_str!("manual/connecting.md")]
+pub mod connecting {}
 
 #[doc = include_str!("manual/controller_runtime.md")]
 pub mod controller_runtime {}

@@ -74,8 +74,7 @@ impl ClusterBuilder {
     /// Sets the server and the credentials. Default: inferred from the environment in the order of controller-runtime:
     /// `KUBECONFIG`, the service account of the Pod, `~/.kube/config`.
     ///
-    /// Files, exec plugins and OIDC tokens are renewed while the program runs; see the module docs of the credentials in
-    /// the manual. An exec plugin runs once for the cluster and once for each [`another`](Cluster::another), on a separate
+    /// Files, exec plugins and OIDC tokens are renewed while the program runs; the manual has a page on it. An exec plugin runs once for the cluster and once for each [`another`](Cluster::another), on a separate
     /// thread, and has the [timeout](Self::request_timeout) of a request.
     ///
     /// Proxies: see [`steersman_cache::client`].

@@ -142,6 +142,9 @@ fn state_of(contact: &Contact, credentials: &str, informers: &[(Informer, Health
         (Contact::Lost { reason }, _) => ClusterState::Degraded {
             reason: format!("the server does not answer: {reason}").into(),
         },
+        (Contact::NoCredentials { reason }, _) => ClusterState::Degraded {
+            reason: Arc::clone(reason),
+        },
         (Contact::Refused, _) => ClusterState::Degraded {
             reason: format!("the server rejects the credentials (401 Unauthorized): {credentials}").into(),
         },

@@ -72,9 +72,13 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// Reports whether the network, and not the request, is the cause.
+/// Reports whether the network, and not the request, is the cause. Missing credentials are not: the exec plugin has just
+/// failed, and does not run again at once.
 fn is_network(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_))
+    match error {
+        kube::Error::Service(error) => !error.is::<NoCredentials>(),
+        error => matches!(error, kube::Error::HyperError(_)),
+    }
 }
 
 /// Reports whether the connection failed or there were no credentials, so that no byte of the request was sent.
