@@ -22,7 +22,7 @@ enum Server {
     Embedded(Listener),
     Real {
         server: Box<RealServer>,
-        issuer: CertifiedIssuer<'static, KeyPair>,
+        issuer: Box<CertifiedIssuer<'static, KeyPair>>,
         _directory: tempfile::TempDir,
     },
 }
@@ -50,7 +50,7 @@ impl Server {
         let server = RealServer::builder().flag(flag).start().await.unwrap();
         Self::Real {
             server: Box::new(server),
-            issuer,
+            issuer: Box::new(issuer),
             _directory: directory,
         }
     }
@@ -77,7 +77,7 @@ impl Server {
                     .push(DnType::OrganizationName, "system:masters");
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
                 let key = KeyPair::generate().unwrap();
-                let certificate = params.signed_by(&key, issuer).unwrap();
+                let certificate = params.signed_by(&key, &**issuer).unwrap();
                 (certificate.pem(), key.serialize_pem())
             }
         };
