@@ -136,7 +136,8 @@ impl Proxy {
         if authority.host().is_empty() {
             return Err(invalid("no host"));
         }
-        if authority.port().is_some() && authority.port_u16().is_none() {
+        // An invalid port is not an error of `Authority`.
+        if host.len() > authority.host().len() && authority.port_u16().is_none() {
             return Err(invalid("invalid port"));
         }
         let port = authority.port_u16().unwrap_or(port);

@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn describes_unusable_output_without_showing_it() {
         for (output, expected) in [
-            ("", "no ExecCredential: its output is not valid JSON"),
+            ("", "an ExecCredential without a status"),
             ("hunter2: [", "no ExecCredential: its output is not valid JSON"),
             ("{}", "an ExecCredential without a status"),
             (
