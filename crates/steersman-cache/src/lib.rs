@@ -28,7 +28,9 @@ mod wire;
 pub use cache::{
     Cache, CacheBuilder, CacheMissPolicy, InformerHandle, ObjectDetail, ReadError, ReadScopes, Reader, View,
 };
-pub use connect::{WriteGuard, client};
+pub use connect::{
+    AuthorityPlace, ClientError, InvalidAuthority, InvalidProxy, ProxyOrigin, WriteGuard, client,
+};
 pub use health::Health;
 pub use index::{Index, IndexConflict, IndexValue};
 pub use informer::{

@@ -75,17 +75,3 @@ async fn delivers_a_long_list_and_its_changes(fixture: Fixture) {
             .await;
     }
 }
-
-#[test]
-fn uses_the_connector_of_kube_for_a_proxy() {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let _guard = runtime.enter();
-    let mut config = kube::Config::new("https://127.0.0.1:1".parse().unwrap());
-    config.proxy_url = Some("socks5://127.0.0.1:1".parse().unwrap());
-    // This build of kube has no such proxies, and says so.
-    let error = steersman_cache::client(&config).err().unwrap();
-    assert!(
-        matches!(error, kube::Error::ProxyProtocolDisabled { .. }),
-        "{error}"
-    );
-}

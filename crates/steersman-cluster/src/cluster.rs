@@ -29,13 +29,13 @@
 //! they arrive cost half as much as bytes that move between threads, and a long list delays no other work.
 //! [`ClusterBuilder::spawner`] sets another place. Requests of clients run in the task that makes them.
 
+mod auth_provider;
 mod builder;
 mod cache_runtime;
 mod config;
 mod connect_error;
 mod links;
 mod name;
-mod plugin;
 mod settings;
 mod state;
 
@@ -61,7 +61,7 @@ pub use self::{
 };
 use self::{cache_runtime::CacheRuntime, links::Server};
 use crate::{
-    Client, EventCounts, Fence, FenceKeeper, Mapper, Recorder, RequestCount,
+    Client, EventCounts, Fence, FenceKeeper, FlowControlCount, Mapper, Recorder, RequestCount,
     presence::Presences,
     recorder::Events,
     transport::{SharedTransport, Transport},
@@ -259,6 +259,13 @@ impl Cluster {
     #[must_use]
     pub fn requests(&self) -> Vec<RequestCount> {
         self.0.shared.meter.requests()
+    }
+
+    /// Returns the number of requests that API priority and fairness of the server rejected, by flow schema. Each attempt
+    /// counts.
+    #[must_use]
+    pub fn flow_control_rejections(&self) -> Vec<FlowControlCount> {
+        self.0.shared.flow_control.counts()
     }
 
     /// Returns the number of retried attempts by outcome.

@@ -45,7 +45,8 @@
 //! | write only while a lease is held | [`Fence`], [`Client::fenced`] |
 //! | record events | [`Recorder`] |
 //! | use other features of kube | [`Client::kube`] |
-//! | counters for metrics | [`Cluster::requests`], [`Cluster::retries`], [`Cluster::events`] |
+//! | counters for metrics | [`Cluster::requests`], [`Cluster::retries`], [`Cluster::events`], [`Cluster::flow_control_rejections`] |
+//! | limit requests and retries | [`ClusterBuilder::rate_limit`], [`ClusterBuilder::max_in_flight`], [`ClusterBuilder::retry_limit`] |
 //!
 //! # One transport
 //! The verbs, cache, mapper, recorder and the clients of [`Client::kube`] all send their requests through one
@@ -59,6 +60,7 @@
 
 mod client;
 mod cluster;
+mod credentials;
 mod error;
 mod fence;
 mod mapper;
@@ -72,6 +74,7 @@ pub use cluster::{
     BadKubeconfig, CacheSettings, Cluster, ClusterBuilder, ClusterName, ClusterState, ConnectError,
     InferError,
 };
+pub use credentials::{CertificateError, PluginError};
 pub use error::{ApiError, Conflict, Error, Operation, is_conflict};
 pub use fence::{Closed, Fence, FenceKeeper};
 pub use kube::api::{DeleteParams as DeleteOptions, ValidationDirective as FieldValidation};
@@ -79,4 +82,4 @@ pub use mapper::{MapError, Mapper, Mapping, ResourceQuery};
 pub use object_ext::{ObjectExt, OwnerError};
 pub use presence::{POLL_EVERY, PresenceWatch};
 pub use recorder::{EventBuilder, EventCounts, EventType, RecordedEvent, Recorder};
-pub use transport::{RequestCount, TimedOut};
+pub use transport::{FlowControlCount, RateLimit, RequestCount, TimedOut};

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! verbs ──┐
-//!         ├─▶ tries (retry.rs) ─▶ attempt: fences, time, credentials ─▶ kube's stack: TLS, connections
+//!         ├─▶ tries (retry.rs) ─▶ attempt: credentials, limits, fences, time ─▶ link.rs: TLS, connections
 //! kube() ─┘                                └─▶ meter, warnings, contact
 //! ```
 //!
@@ -20,11 +20,13 @@
 
 mod attempt_guard;
 mod body;
+mod flow_control;
+mod limits;
+mod link;
 mod meter;
 mod retry;
 #[cfg(test)]
 mod tests;
-mod token;
 mod warnings;
 
 use std::{
@@ -48,19 +50,26 @@ pub(crate) use self::warnings::Warnings;
 pub(crate) use self::{
     attempt_guard::AttemptGuard,
     body::Guarded,
+    flow_control::FlowControl,
+    limits::Limits,
+    link::Link,
     meter::{Contact, Meter},
     retry::{is_unsent, retry_after},
-    token::{TokenError, TokenFile},
 };
-pub use self::{attempt_guard::TimedOut, meter::RequestCount};
-use crate::{Closed, Fence};
+pub use self::{
+    attempt_guard::TimedOut, flow_control::FlowControlCount, limits::RateLimit, meter::RequestCount,
+};
+use crate::{
+    Closed, Fence,
+    credentials::{Credentials, Presented, RejectedCredentials},
+};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Transport of one client. Cloning copies pointers.
 #[derive(Clone)]
 pub(crate) struct Transport {
-    base: kube::Client,
+    base: Link,
     shared: Arc<SharedTransport>,
     /// Fences that writes check in addition to the gate.
     fences: Arc<[Fence]>,
@@ -78,7 +87,9 @@ pub(crate) struct SharedTransport {
     /// Gate that every request checks.
     pub(crate) gate: Fence,
     pub(crate) user_agent: HeaderValue,
-    pub(crate) token: Option<TokenFile>,
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) limits: Limits,
+    pub(crate) flow_control: FlowControl,
     pub(crate) meter: Meter,
     pub(crate) warnings: Warnings,
     /// Notified of each successful answer.
@@ -98,7 +109,7 @@ pub(crate) enum SendError {
 
 impl Transport {
     /// Creates a transport without timeout, retries and fences except the gate.
-    pub(crate) fn plain(base: kube::Client, shared: Arc<SharedTransport>) -> Self {
+    pub(crate) fn plain(base: Link, shared: Arc<SharedTransport>) -> Self {
         Self {
             base,
             shared,
@@ -161,10 +172,13 @@ impl Transport {
             let Some(delay) = tries.delay(&result, &self.shared.random) else {
                 return result;
             };
-            let until = self.shared.clock.now() + delay;
-            if deadline.is_some_and(|(deadline, _)| until >= deadline) {
+            let Some(until) = self
+                .shared
+                .limits
+                .retry(delay, deadline.map(|(deadline, _)| deadline))
+            else {
                 return result;
-            }
+            };
             let answer = result.as_ref().ok().map(Response::status);
             self.shared.meter.retried(next.method(), answer);
             let outcome = retry::outcome(&result);
@@ -177,47 +191,51 @@ impl Transport {
         }
     }
 
-    /// Runs one attempt, or two if the token has changed meanwhile: a server that answers 401 has not acted.
+    /// Runs one attempt, or two if the credentials have changed meanwhile: a server that answers 401 has not acted.
     async fn attempt(
         &self,
         mut request: Request<Body>,
         deadline: Option<(MonotonicTime, Duration)>,
     ) -> Result<Response<Guarded>, SendError> {
-        let Some(token) = &self.shared.token else {
-            return self.attempt_once(request, deadline).await;
-        };
-        let now = self.shared.clock.now();
-        request
-            .headers_mut()
-            .insert(header::AUTHORIZATION, token.header(now));
-        let again = retry::copy(&request);
-        let response = self.attempt_once(request, deadline).await?;
-        match again {
-            Some(mut request) if response.status() == StatusCode::UNAUTHORIZED => {
-                let old = request.headers_mut().remove(header::AUTHORIZATION);
-                let new = token.reload(self.shared.clock.now());
-                if old.as_ref() == Some(&new) {
-                    return Ok(response);
-                }
-                tracing::debug!("token changed; retrying with the new token");
-                request.headers_mut().insert(header::AUTHORIZATION, new);
-                self.attempt_once(request, deadline).await
-            }
-            _ => Ok(response),
+        let credentials = &self.shared.credentials;
+        let pass = self.pass(is_read(request.method(), request.uri()), deadline);
+        let presented = pass.over(credentials.current()).await?.map_err(|error| {
+            self.shared.meter.has_no_credentials(&error);
+            SendError::Failed(kube::Error::Service(Box::new(error)))
+        })?;
+        let again = credentials.can_change().then(|| retry::copy(&request)).flatten();
+        present(&mut request, &presented);
+        let mut response = self.attempt_once(request, deadline, &presented).await?;
+        if response.status() == StatusCode::UNAUTHORIZED
+            && let Some(mut request) = again
+            && let Some(new) = pass.over(credentials.rejected(&presented)).await?
+        {
+            tracing::debug!(credentials = %credentials.place(), "credentials changed; retrying with the new ones");
+            present(&mut request, &new);
+            response = self.attempt_once(request, deadline, &new).await?;
         }
+        if response.status() == StatusCode::UNAUTHORIZED {
+            credentials.warn_rejected();
+            let place = RejectedCredentials(Arc::clone(credentials.place()));
+            response.extensions_mut().insert(place);
+        }
+        Ok(response)
     }
 
     async fn attempt_once(
         &self,
         mut request: Request<Body>,
         deadline: Option<(MonotonicTime, Duration)>,
+        presented: &Presented,
     ) -> Result<Response<Guarded>, SendError> {
         let method = request.method().clone();
         let is_read = is_read(&method, request.uri());
+        let is_long_running = is_long_running(&request);
         let pass = self.pass(is_read, deadline);
+        let permit = pass.over(self.shared.limits.admit(is_long_running)).await?;
         pass.check()?;
         if !is_read
-            && !is_long_running(&request)
+            && !is_long_running
             && let Some(remaining) = pass.remaining(self.shared.clock.now())
         {
             tell_time(&mut request, remaining);
@@ -226,7 +244,7 @@ impl Transport {
         if !is_read {
             request.extensions_mut().insert(guard);
         }
-        let answer = pass.over(self.base.send(request)).await;
+        let answer = pass.over(self.base.send(request, presented.tls)).await;
         let answer = match (answer, refused.take()) {
             (Ok(Ok(response)), _) => Ok(response),
             (_, Some(refused)) => Err(refused),
@@ -235,12 +253,18 @@ impl Transport {
         };
         let shared = &self.shared;
         shared.meter.note(&method, answer.as_ref().map(Response::status));
+        if matches!(answer, Err(SendError::Failed(_))) {
+            shared.credentials.connection_failed();
+        }
         let response = answer?;
         if response.status().is_success() {
             shared.liveness.answered();
         }
+        if response.status() == StatusCode::TOO_MANY_REQUESTS {
+            shared.flow_control.note(response.headers());
+        }
         shared.warnings.note(response.headers());
-        Ok(response.map(|body| Guarded::new(body, pass, self.held.clone())))
+        Ok(response.map(|body| Guarded::new(body, pass, permit, self.held.clone())))
     }
 
     fn pass(&self, is_read: bool, deadline: Option<(MonotonicTime, Duration)>) -> AttemptGuard {
@@ -250,6 +274,15 @@ impl Transport {
     fn deadline(&self, request: &Request<Body>) -> Option<(MonotonicTime, Duration)> {
         let timeout = self.timeout.filter(|_| !is_long_running(request))?;
         Some((self.shared.clock.now() + timeout, timeout))
+    }
+}
+
+/// Adds the credentials to a request.
+fn present(request: &mut Request<Body>, presented: &Presented) {
+    if let Some(header) = &presented.authorization {
+        request
+            .headers_mut()
+            .insert(header::AUTHORIZATION, header.clone());
     }
 }
 

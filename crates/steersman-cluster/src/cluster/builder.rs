@@ -24,7 +24,7 @@ use crate::{
     Fence, Mapper,
     presence::Presences,
     recorder::{Events, WallClock},
-    transport::{Meter, SharedTransport, Transport, Warnings},
+    transport::{FlowControl, Limits, Meter, RateLimit, SharedTransport, Transport, Warnings},
 };
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -45,6 +45,9 @@ pub struct ClusterBuilder {
     user_agent: Option<String>,
     field_manager: Option<String>,
     request_timeout: Duration,
+    retry_limit: RateLimit,
+    rate_limit: Option<RateLimit>,
+    max_in_flight: Option<usize>,
 }
 
 impl ClusterBuilder {
@@ -62,16 +65,19 @@ impl ClusterBuilder {
             user_agent: None,
             field_manager: None,
             request_timeout: REQUEST_TIMEOUT,
+            retry_limit: RateLimit::RETRIES,
+            rate_limit: None,
+            max_in_flight: None,
         }
     }
 
     /// Sets the server and the credentials. Default: inferred from the environment in the order of controller-runtime:
     /// `KUBECONFIG`, the service account of the Pod, `~/.kube/config`.
     ///
-    /// An exec plugin (`exec`, such as `aws eks get-token`) runs once for the cluster and once for each
-    /// [`another`](Cluster::another), on a thread where it blocks no other work, and again one minute before a token
-    /// expires. A plugin that returns a token without an expiry does not run again, even if the server rejects the
-    /// token. A plugin that returns a certificate runs seven times at the start, mostly on the thread that builds.
+    /// Files, exec plugins and OIDC tokens are renewed while the program runs; the manual has a page on it. An exec plugin runs once for the cluster and once for each [`another`](Cluster::another), on a separate
+    /// thread, and has the [timeout](Self::request_timeout) of a request.
+    ///
+    /// Proxies: see [`steersman_cache::client`].
     ///
     /// This crate has its own retries: `default_retry` is ignored.
     pub fn config(mut self, config: Config) -> Self {
@@ -159,6 +165,29 @@ impl ClusterBuilder {
         self
     }
 
+    /// Sets the limit that all retries of the cluster share, so that a failing server does not get a multiple of the
+    /// usual load. Retries wait for it, within the timeout of their request. Informers have their own back-off. Default:
+    /// 10 per second, bursts of 100, as with client-go.
+    pub fn retry_limit(mut self, limit: RateLimit) -> Self {
+        self.retry_limit = limit;
+        self
+    }
+
+    /// Limits the rate of requests of the cluster, those of its informers and each retry included. Requests wait for
+    /// their turn, within their timeout. Default: none, because servers limit clients themselves (API priority and
+    /// fairness). Leader election has separate connections and is not limited.
+    pub fn rate_limit(mut self, limit: RateLimit) -> Self {
+        self.rate_limit = Some(limit);
+        self
+    }
+
+    /// Limits the number of requests in flight, those of informers included. Watches and other long-running requests do
+    /// not count. Requests wait for their turn, within their timeout. Default: none; zero is one.
+    pub fn max_in_flight(mut self, count: usize) -> Self {
+        self.max_in_flight = Some(count);
+        self
+    }
+
     /// Builds the cluster. Sends no request.
     ///
     /// # Errors
@@ -184,10 +213,10 @@ impl ClusterBuilder {
             }
         };
         let (runtime, clock) = (self.runtime()?, self.clock_or_real());
-        let name = self.name.clone();
+        let (name, timeout) = (self.name.clone(), self.request_timeout);
         let links = if server.is_slow() {
             let linked = runtime
-                .spawn_blocking(move || Links::new(name, server, &clock))
+                .spawn_blocking(move || Links::new(name, server, &clock, timeout))
                 .await;
             linked.unwrap_or_else(|error| match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
@@ -197,16 +226,17 @@ impl ClusterBuilder {
                 }),
             })?
         } else {
-            Links::new(name, server, &clock)?
+            Links::new(name, server, &clock, timeout)?
         };
-        self.connect(links)
+        self.connect(&links)
     }
 
     /// Builds the cluster on this thread.
     pub(super) fn build_here(mut self, server: Server) -> Result<Cluster, ConnectError> {
         self.runtime()?;
-        let links = Links::new(self.name.clone(), server, &self.clock_or_real())?;
-        self.connect(links)
+        let clock = self.clock_or_real();
+        let links = Links::new(self.name.clone(), server, &clock, self.request_timeout)?;
+        self.connect(&links)
     }
 
     fn runtime(&self) -> Result<Handle, ConnectError> {
@@ -220,7 +250,7 @@ impl ClusterBuilder {
         Arc::clone(clock)
     }
 
-    fn connect(mut self, mut links: Links) -> Result<Cluster, ConnectError> {
+    fn connect(mut self, links: &Links) -> Result<Cluster, ConnectError> {
         let clock = self.clock_or_real();
         let name = self.name;
         let random = Arc::new(self.seed.map_or_else(Random::from_entropy, Random::from_seed));
@@ -232,19 +262,26 @@ impl ClusterBuilder {
             random: Arc::clone(&random),
             gate,
             user_agent: user_agent(self.user_agent, &program)?,
-            token: links.token.take(),
+            credentials: Arc::clone(&links.credentials),
+            limits: Limits::new(
+                Arc::clone(&clock),
+                self.retry_limit,
+                self.rate_limit,
+                self.max_in_flight,
+            ),
+            flow_control: FlowControl::default(),
             meter: Meter::new(links.host.clone()),
             warnings: Warnings::default(),
             liveness: Liveness::new(),
         });
         let limited = |base| Transport::plain(base, Arc::clone(&shared)).limited(self.request_timeout, TRIES);
-        let transport = limited(links.client()?);
+        let transport = limited(links.open()?);
 
         let (cache_runtime, spawner) = cache_runtime(&name, self.spawner)?;
         // Tasks on the thread of the cluster use connections that are opened there.
         let connect_there = || -> Result<_, ConnectError> {
-            let for_cache = Transport::plain(links.client()?, Arc::clone(&shared)).into_kube();
-            Ok((for_cache, limited(links.client()?)))
+            let for_cache = Transport::plain(links.open()?, Arc::clone(&shared)).into_kube();
+            Ok((for_cache, limited(links.open()?)))
         };
         let (for_cache, for_events) = match &cache_runtime {
             Some(runtime) => runtime.within(connect_there),

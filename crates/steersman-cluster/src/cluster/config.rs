@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Infers the configuration of a cluster from the environment.
 
-use std::{env, fmt};
+use std::{env, fmt, path::PathBuf};
 
 use kube::{
     Config,
-    config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
+    config::{Cluster, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
 /// The environment names no usable cluster.
@@ -101,7 +101,7 @@ fn position(text: &str) -> Option<String> {
 pub(super) async fn infer() -> Result<Config, InferError> {
     let named = env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty());
     let from_file = async |place: &str| {
-        let file = Config::from_kubeconfig(&KubeConfigOptions::default()).await;
+        let file = async { load(Kubeconfig::read()?).await }.await;
         file.map_err(|error| BadKubeconfig::at(place.to_owned(), error))
     };
     let mut config = if let Some(paths) = named {
@@ -125,7 +125,42 @@ pub(super) async fn infer() -> Result<Config, InferError> {
 /// Parses the text of a kubeconfig and uses its current context.
 pub(super) async fn parse(text: &str) -> Result<Config, BadKubeconfig> {
     let parsed = Kubeconfig::from_yaml(text)?;
-    Ok(Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await?)
+    Ok(load(parsed).await?)
+}
+
+/// Converts the current context of a kubeconfig.
+///
+/// kube reads the environment for a cluster without a `proxy-url`, and ignores `NO_PROXY`; the connections read it later,
+/// as client-go does. kube also forgets the path of the CA, which is needed to read the file again.
+async fn load(mut kubeconfig: Kubeconfig) -> Result<Config, KubeconfigError> {
+    const UNSET: &str = "http://unset.invalid";
+    let mut has_proxy = false;
+    let mut authority = None;
+    if let Some(cluster) = current_cluster(&mut kubeconfig) {
+        has_proxy = cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty());
+        if !has_proxy {
+            cluster.proxy_url = Some(UNSET.to_owned());
+        }
+        if cluster.certificate_authority_data.is_none() {
+            authority = cluster.certificate_authority.as_ref().map(PathBuf::from);
+        }
+    }
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.proxy_url = config.proxy_url.filter(|_| has_proxy);
+    config.root_cert_file = authority;
+    Ok(config)
+}
+
+/// Returns the cluster of the current context, as kube finds it.
+fn current_cluster(kubeconfig: &mut Kubeconfig) -> Option<&mut Cluster> {
+    let current = kubeconfig.current_context.as_ref()?;
+    let mut contexts = kubeconfig.contexts.iter();
+    let context = contexts.find(|named| named.name == *current)?.context.as_ref()?;
+    let mut clusters = kubeconfig.clusters.iter_mut();
+    clusters
+        .find(|named| named.name == context.cluster)?
+        .cluster
+        .as_mut()
 }
 
 #[cfg(test)]

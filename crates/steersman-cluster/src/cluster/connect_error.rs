@@ -3,12 +3,13 @@
 
 use std::{io, path::PathBuf};
 
-use steersman_cache::IndexConflict;
+use steersman_cache::{ClientError, IndexConflict};
 
 use super::{
     ClusterName,
     config::{BadKubeconfig, InferError},
 };
+use crate::{CertificateError, PluginError};
 
 /// A cluster cannot be built. Building does not check that the server answers.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +34,7 @@ pub enum ConnectError {
         cluster: ClusterName,
         /// Cause.
         #[source]
-        source: Box<kube::Error>,
+        source: Box<ClientError>,
     },
     /// The exec plugin returned no credentials.
     #[error("cluster {cluster}: exec plugin `{command}` returned no credentials; run it by hand to see why")]
@@ -44,7 +45,16 @@ pub enum ConnectError {
         command: String,
         /// Cause.
         #[source]
-        source: Box<kube::Error>,
+        source: PluginError,
+    },
+    /// The client certificate cannot be used.
+    #[error("cluster {cluster} cannot use its client certificate")]
+    Certificate {
+        /// The cluster.
+        cluster: ClusterName,
+        /// Cause.
+        #[source]
+        source: CertificateError,
     },
     /// The token file cannot be used.
     #[error("cluster {cluster} cannot use the token file {}", path.display())]

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Connections to the server of a cluster.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
-use kube::{Config, config::AuthInfo};
+use kube::Config;
+use steersman_cache::ClientError;
 use steersman_core::Clock;
 
-use super::{ClusterName, ConnectError, plugin::Plugin};
-use crate::transport::{TokenError, TokenFile};
+use super::{ClusterName, ConnectError, auth_provider::AuthProvider};
+use crate::{
+    credentials::{Credentials, InvalidCredentials, TokenError},
+    transport::Link,
+};
 
 /// Destination of requests.
 pub(super) enum Server {
@@ -21,10 +25,10 @@ pub(super) enum Server {
 pub(super) struct Links {
     cluster: ClusterName,
     server: Server,
-    plugin: Option<Plugin>,
+    provider: Option<Arc<AuthProvider>>,
     pub(super) host: String,
-    /// The transport reloads it, because the transport sees when the server rejects the token.
-    pub(super) token: Option<TokenFile>,
+    /// The transport renews them, because it sees when the server rejects them.
+    pub(super) credentials: Arc<Credentials>,
 }
 
 impl Links {
@@ -33,90 +37,85 @@ impl Links {
         cluster: ClusterName,
         mut server: Server,
         clock: &Arc<dyn Clock>,
+        timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        let (mut host, mut token, mut plugin) = ("in-process".to_owned(), None, None);
-        if let Server::At(config) = &mut server {
-            config.default_retry = false;
-            if let Some(authority) = config.cluster_url.authority() {
-                host = authority.to_string();
+        let (host, provider, credentials) = match &mut server {
+            Server::Service(_) => ("in-process".to_owned(), None, Credentials::none(clock)),
+            Server::At(config) => {
+                config.default_retry = false;
+                let authority = config.cluster_url.authority();
+                let host = authority.map_or_else(String::new, ToString::to_string);
+                let credentials = Credentials::take(config, timeout, clock);
+                let credentials = credentials.map_err(|error| unusable(&cluster, error))?;
+                let provider =
+                    AuthProvider::take(config).map_err(|source| invalid(&cluster, source.into()))?;
+                (host, provider, credentials)
             }
-            token = take_token(&cluster, &mut config.auth_info, clock)?;
-            plugin = Plugin::run(config).map_err(|source| unauthorized(&cluster, config, source))?;
-        }
+        };
         Ok(Self {
             cluster,
             server,
-            plugin,
+            provider: provider.map(Arc::new),
             host,
-            token,
+            credentials: Arc::new(credentials),
         })
     }
 
-    /// Returns a client with separate connections. Requires the context of a tokio runtime.
+    /// Returns separate connections. Requires the context of a tokio runtime.
     ///
     /// All clients use the connection settings of the cache: a watch or a log stream has to detect a dead peer, which
     /// kube's settings do not.
-    pub(super) fn client(&self) -> Result<kube::Client, ConnectError> {
-        match &self.server {
-            Server::Service(service) => Ok(service.clone()),
-            Server::At(config) => {
-                let client = steersman_cache::client(config);
-                let client = client.map_err(|source| senseless(&self.cluster, source))?;
-                Ok(match &self.plugin {
-                    Some(plugin) => plugin.authorize(client),
-                    None => client,
-                })
-            }
-        }
+    pub(super) fn open(&self) -> Result<Link, ConnectError> {
+        let config = match &self.server {
+            Server::Service(service) => return Ok(Link::fixed(service.clone())),
+            Server::At(config) => config.clone(),
+        };
+        let (credentials, provider) = (Arc::clone(&self.credentials), self.provider.clone());
+        // Read before the certificates: if they change in between, they are only used once more.
+        let version = credentials.tls_version();
+        let open = move || {
+            let mut config = config.clone();
+            credentials.apply(&mut config);
+            let client = steersman_cache::client(&config)?;
+            Ok(match &provider {
+                Some(provider) => provider.authorize(client),
+                None => client,
+            })
+        };
+        Link::open(Arc::new(open), version).map_err(|source| invalid(&self.cluster, source))
     }
 }
 
 impl Server {
     /// Reports whether `new` blocks on an exec plugin.
     pub(super) fn is_slow(&self) -> bool {
-        matches!(self, Self::At(config) if Plugin::is_named(&config.auth_info))
+        matches!(self, Self::At(config) if Credentials::block(&config.auth_info))
     }
 }
 
-fn senseless(cluster: &ClusterName, source: kube::Error) -> ConnectError {
+fn invalid(cluster: &ClusterName, source: ClientError) -> ConnectError {
     ConnectError::Config {
         cluster: cluster.clone(),
         source: Box::new(source),
     }
 }
 
-fn unauthorized(cluster: &ClusterName, config: &Config, source: kube::Error) -> ConnectError {
-    let exec = config.auth_info.exec.as_ref();
-    let Some(command) = exec.and_then(|exec| exec.command.clone()) else {
-        return senseless(cluster, source);
-    };
-    ConnectError::Plugin {
-        cluster: cluster.clone(),
-        command,
-        source: Box::new(source),
-    }
-}
-
-/// Moves the token file out of kube's configuration, if kube would use it.
-fn take_token(
-    cluster: &ClusterName,
-    auth: &mut AuthInfo,
-    clock: &Arc<dyn Clock>,
-) -> Result<Option<TokenFile>, ConnectError> {
-    let is_by_file = auth.token.is_none() && auth.username.is_none() && auth.auth_provider.is_none();
-    let Some(file) = auth.token_file.take_if(|_| is_by_file) else {
-        return Ok(None);
-    };
-    // The file takes precedence: kube runs an exec plugin only without it.
-    auth.exec = None;
-    let read = TokenFile::read(file.clone().into(), clock.now());
-    let read = read.map_err(|error| ConnectError::Token {
-        cluster: cluster.clone(),
-        path: file.into(),
-        source: match error {
-            TokenError::Read { source, .. } => source,
-            other => io::Error::other(other),
+fn unusable(cluster: &ClusterName, error: InvalidCredentials) -> ConnectError {
+    let cluster = cluster.clone();
+    match error {
+        InvalidCredentials::Plugin(command, source) => ConnectError::Plugin {
+            cluster,
+            command,
+            source,
         },
-    });
-    read.map(Some)
+        InvalidCredentials::Certificate(source) => ConnectError::Certificate { cluster, source },
+        InvalidCredentials::Token(path, error) => ConnectError::Token {
+            cluster,
+            path,
+            source: match error {
+                TokenError::Read { source, .. } => source,
+                other => io::Error::other(other),
+            },
+        },
+    }
 }

@@ -122,13 +122,17 @@ impl Inner {
         let state = if *self.draining.borrow() || self.shared.gate.check().is_err() {
             ClusterState::Draining
         } else {
-            state_of(&self.shared.meter.contact().borrow(), &seen)
+            state_of(
+                &self.shared.meter.contact().borrow(),
+                self.shared.credentials.place(),
+                &seen,
+            )
         };
         (seen, state)
     }
 }
 
-fn state_of(contact: &Contact, informers: &[(Informer, Health)]) -> ClusterState {
+fn state_of(contact: &Contact, credentials: &str, informers: &[(Informer, Health)]) -> ClusterState {
     let in_trouble = informers.iter().filter_map(|(informer, health)| {
         let trouble = health.error.as_ref()?;
         Some(format!("{}: {trouble}", informer.resource()))
@@ -138,8 +142,11 @@ fn state_of(contact: &Contact, informers: &[(Informer, Health)]) -> ClusterState
         (Contact::Lost { reason }, _) => ClusterState::Degraded {
             reason: format!("the server does not answer: {reason}").into(),
         },
+        (Contact::NoCredentials { reason }, _) => ClusterState::Degraded {
+            reason: Arc::clone(reason),
+        },
         (Contact::Refused, _) => ClusterState::Degraded {
-            reason: "the server rejects the credentials (401 Unauthorized)".into(),
+            reason: format!("the server rejects the credentials (401 Unauthorized): {credentials}").into(),
         },
         (_, Some(trouble)) => ClusterState::Degraded {
             reason: trouble.into(),

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The server's answer to a rejected request.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use http::Response;
 use http_body_util::{BodyExt, Limited};
 use kube::core::Status;
 
 use super::{is_apply_conflict, words::without_values};
-use crate::transport::{Guarded, retry_after};
+use crate::{
+    credentials::RejectedCredentials,
+    transport::{Guarded, retry_after},
+};
 
 /// Maximum number of bytes that are read of such an answer.
 const MAX: usize = 1 << 16;
@@ -24,6 +27,8 @@ pub struct ApiError {
     pub status: Status,
     /// Delay that the server asks for.
     pub retry_after: Option<Duration>,
+    /// The rejected credentials, if the code is 401: a file, a field of the kubeconfig, or an exec plugin.
+    pub credentials: Option<Arc<str>>,
 }
 
 impl ApiError {
@@ -31,6 +36,10 @@ impl ApiError {
     pub(crate) async fn read(response: Response<Guarded>) -> Self {
         let code = response.status().as_u16();
         let after = retry_after(response.headers());
+        let credentials = response
+            .extensions()
+            .get()
+            .map(|RejectedCredentials(place)| Arc::clone(place));
         // A part that cannot be read is left out without an error.
         let body = Limited::new(response.into_body(), MAX).collect().await;
         let status = body
@@ -45,6 +54,7 @@ impl ApiError {
             code,
             retry_after: after.or_else(|| asked.map(|seconds| Duration::from_secs(seconds.into()))),
             status,
+            credentials,
         }
     }
 
@@ -78,6 +88,9 @@ impl fmt::Display for ApiError {
             (message, "") => write!(f, "{message} ({})", self.code),
             (message, reason) => write!(f, "{message} ({} {reason})", self.code),
         }?;
+        if let Some(credentials) = &self.credentials {
+            write!(f, ": check the {credentials}")?;
+        }
         if is_apply_conflict(&self.status) {
             f.write_str(": take these fields over with `force`, or leave them out")?;
         }

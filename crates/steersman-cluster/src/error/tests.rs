@@ -18,6 +18,7 @@ fn refused_because(code: u16, reason: &str, message: &str, cause: &str) -> Error
         code,
         status,
         retry_after: None,
+        credentials: None,
     };
     let call = Operation::on("update", &maps, &ObjectKey::new("web", "front"));
     Error::refused(call, refusal)

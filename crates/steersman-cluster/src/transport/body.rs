@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use kube::client::Body;
 
-use super::{AttemptGuard, SendError};
+use super::{AttemptGuard, SendError, limits::Permit};
 
 /// Body with the conditions of its attempt. Aborting it closes its connection.
 pub(crate) struct Guarded {
@@ -20,16 +20,24 @@ pub(crate) struct Guarded {
     body: Option<Body>,
     pass: AttemptGuard,
     ended: Pin<Box<dyn Future<Output = SendError> + Send>>,
+    /// Place among the requests in flight, until the answer is read.
+    permit: Permit,
     _held: Option<Arc<dyn Send + Sync>>,
 }
 
 impl Guarded {
-    pub(super) fn new(body: Body, pass: AttemptGuard, held: Option<Arc<dyn Send + Sync>>) -> Self {
+    pub(super) fn new(
+        body: Body,
+        pass: AttemptGuard,
+        permit: Permit,
+        held: Option<Arc<dyn Send + Sync>>,
+    ) -> Self {
         let conditions = pass.clone();
         Self {
             body: Some(body),
             pass,
             ended: Box::pin(async move { conditions.ended().await }),
+            permit,
             _held: held,
         }
     }
@@ -52,6 +60,9 @@ impl http_body::Body for Guarded {
             Err(error) => error,
             Ok(()) => match Pin::new(body).poll_frame(cx) {
                 Poll::Ready(frame) => {
+                    if frame.is_none() {
+                        this.permit = None;
+                    }
                     return Poll::Ready(frame.map(|frame| frame.map_err(SendError::Failed)));
                 }
                 Poll::Pending => match this.ended.as_mut().poll(cx) {
@@ -60,7 +71,7 @@ impl http_body::Body for Guarded {
                 },
             },
         };
-        this.body = None;
+        (this.body, this.permit) = (None, None);
         Poll::Ready(Some(Err(this.pass.given_up(error))))
     }
 

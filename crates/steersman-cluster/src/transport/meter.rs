@@ -35,6 +35,8 @@ pub(crate) enum Contact {
     Made,
     /// The server rejected the credentials.
     Refused,
+    /// There are no credentials to send.
+    NoCredentials { reason: Arc<str> },
     /// The server did not answer.
     Lost { reason: Arc<str> },
 }
@@ -85,6 +87,16 @@ impl Meter {
             Err(SendError::TimedOut(error)) => Contact::lost(error),
             Err(SendError::Failed(error)) => Contact::lost(error),
         };
+        self.set(contact);
+    }
+
+    /// Records that a request was not sent because there are no credentials for it.
+    pub(super) fn has_no_credentials(&self, error: &dyn Error) {
+        let reason = error.to_string().into();
+        self.set(Contact::NoCredentials { reason });
+    }
+
+    fn set(&self, contact: Contact) {
         self.contact.send_if_modified(|known| {
             let is_new = *known != contact;
             *known = contact;

@@ -12,6 +12,7 @@ use kube::client::Body;
 use steersman_core::Random;
 
 use super::SendError;
+use crate::credentials::NoCredentials;
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(5);
@@ -71,17 +72,22 @@ pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// Reports whether the network, and not the request, is the cause.
+/// Reports whether the network, and not the request, is the cause. Missing credentials are not: the exec plugin has just
+/// failed, and does not run again at once.
 fn is_network(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Service(_) | kube::Error::HyperError(_))
+    match error {
+        kube::Error::Service(error) => !error.is::<NoCredentials>(),
+        error => matches!(error, kube::Error::HyperError(_)),
+    }
 }
 
-/// Reports whether the connection failed, so that no byte of the request was sent.
+/// Reports whether the connection failed or there were no credentials, so that no byte of the request was sent.
 pub(crate) fn is_unsent(error: &kube::Error) -> bool {
     let first: &(dyn Error + 'static) = error;
-    std::iter::successors(Some(first), |&error| error.source())
-        .filter_map(|error| error.downcast_ref::<legacy::Error>())
-        .any(legacy::Error::is_connect)
+    std::iter::successors(Some(first), |&error| error.source()).any(|error| {
+        let is_connect = error.downcast_ref().is_some_and(legacy::Error::is_connect);
+        is_connect || error.is::<NoCredentials>()
+    })
 }
 
 /// Copies a request, if its body allows it.

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A program in a Pod, whose token is a file that changes.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-mod support;
-
 use std::{path::Path, sync::Arc, time::Duration};
 
+use crate::support::{config_map, key};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Config;
 use steersman_cache::{InformerOptions, Scope};
@@ -16,7 +13,6 @@ use steersman_testing::{
     FaultProxy, Fixture, User,
     proxy::{Exchange, Fault, Matching},
 };
-use support::{config_map, key};
 
 /// A configuration as a Pod has it.
 fn config(fixture: &Fixture, proxy: &FaultProxy, token_file: &Path) -> Config {

@@ -77,13 +77,15 @@ fn read(path: &Path) -> Result<HeaderValue, TokenError> {
         Err(source) => return Err(TokenError::Read { path, source }),
     };
     let token = token.trim();
-    match HeaderValue::try_from(format!("Bearer {token}")) {
-        Ok(mut header) if !token.is_empty() => {
-            header.set_sensitive(true);
-            Ok(header)
-        }
-        _ => Err(TokenError::Content { path }),
-    }
+    let header = bearer(token).filter(|_| !token.is_empty());
+    header.ok_or(TokenError::Content { path })
+}
+
+/// Returns a token as a header value, which logs do not show.
+pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
+    let mut header = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
+    header.set_sensitive(true);
+    Some(header)
 }
 
 impl fmt::Debug for TokenFile {
