@@ -15,12 +15,14 @@
 //! 2. A request is retried only if it cannot take effect twice: a read, or a write that the server did not accept.
 //!    Retries respect `Retry-After`, within the timeout of the request, and up to two minutes.
 //! 3. The timeout of a request covers all of its attempts and the complete answer. Watches have none.
-//! 4. Every attempt is counted, by the code of its answer.
+//! 4. Every attempt is counted, by the code of its answer. Every request is measured: its duration and sizes.
 //! 5. No content of a request or an answer is logged.
 
 mod attempt_guard;
 mod body;
+mod histogram;
 mod meter;
+mod plugin_calls;
 mod retry;
 #[cfg(test)]
 mod tests;
@@ -36,14 +38,13 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, combinators::MapErr};
 use kube::client::Body;
 use steersman_cache::Liveness;
 use steersman_core::{Clock, MonotonicTime, Random};
 use tower_service::Service;
 
-use self::retry::Tries;
 pub(crate) use self::warnings::Warnings;
 pub(crate) use self::{
     attempt_guard::AttemptGuard,
@@ -52,7 +53,13 @@ pub(crate) use self::{
     retry::{is_unsent, retry_after},
     token::{TokenError, TokenFile},
 };
-pub use self::{attempt_guard::TimedOut, meter::RequestCount};
+pub use self::{
+    attempt_guard::TimedOut,
+    histogram::{RequestHistogram, RequestMetric},
+    meter::RequestCount,
+    plugin_calls::PluginCallCount,
+};
+use self::{histogram::Measured, retry::Tries};
 use crate::{Closed, Fence};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -67,6 +74,8 @@ pub(crate) struct Transport {
     /// `None` for callers that enforce their own timeouts.
     timeout: Option<Duration>,
     tries: u32,
+    /// Headers of each request, in addition to its own.
+    headers: Option<Arc<HeaderMap>>,
     /// Keeps the cluster alive while this transport exists.
     held: Option<Arc<dyn Send + Sync>>,
 }
@@ -105,6 +114,7 @@ impl Transport {
             fences: Arc::new([]),
             timeout: None,
             tries: 1,
+            headers: None,
             held: None,
         }
     }
@@ -118,6 +128,16 @@ impl Transport {
 
     pub(crate) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = Some(timeout);
+    }
+
+    /// Returns the timeout of a request, or `None` without one.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// Sets headers that each request has. They replace headers of the same name.
+    pub(crate) fn set_headers(&mut self, headers: HeaderMap) {
+        self.headers = Some(Arc::new(headers));
     }
 
     pub(crate) fn add_fence(&mut self, fence: Fence) {
@@ -145,11 +165,30 @@ impl Transport {
         kube::Client::new(self, namespace)
     }
 
-    /// Sends a request, with retries.
-    pub(crate) async fn send(&self, mut request: Request<Body>) -> Result<Response<Guarded>, SendError> {
+    /// Sends a request, with retries, and measures it up to the end of its answer. A watch has no duration.
+    pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Guarded>, SendError> {
+        let is_measured = !is_long_running(&request);
+        let now = self.shared.clock.now();
+        let measured = is_measured.then(|| Measured::start(&request, now)).flatten();
+        let result = self.send_with_retries(request).await;
+        match (measured, result) {
+            (None, result) => result,
+            (Some(measured), Ok(response)) => Ok(response.map(|body| body.measured(measured))),
+            (Some(measured), Err(error)) => {
+                let shared = &self.shared;
+                shared.meter.histograms.add(&measured, shared.clock.now(), false);
+                Err(error)
+            }
+        }
+    }
+
+    async fn send_with_retries(&self, mut request: Request<Body>) -> Result<Response<Guarded>, SendError> {
         if !request.headers().contains_key(header::USER_AGENT) {
             let agent = self.shared.user_agent.clone();
             request.headers_mut().insert(header::USER_AGENT, agent);
+        }
+        if let Some(headers) = &self.headers {
+            request.headers_mut().extend(HeaderMap::clone(headers));
         }
         let deadline = self.deadline(&request);
         let mut tries = Tries::new(self.tries, is_read(request.method(), request.uri()));

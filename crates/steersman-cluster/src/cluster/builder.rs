@@ -237,6 +237,9 @@ impl ClusterBuilder {
             warnings: Warnings::default(),
             liveness: Liveness::new(),
         });
+        if links.has_run_plugin() {
+            shared.meter.plugin_calls.add("no_error", 0);
+        }
         let limited = |base| Transport::plain(base, Arc::clone(&shared)).limited(self.request_timeout, TRIES);
         let transport = limited(links.client()?);
 

@@ -52,6 +52,11 @@ impl Links {
         })
     }
 
+    /// Reports whether an exec plugin has returned credentials.
+    pub(super) fn has_run_plugin(&self) -> bool {
+        self.plugin.is_some()
+    }
+
     /// Returns a client with separate connections. Requires the context of a tokio runtime.
     ///
     /// All clients use the connection settings of the cache: a watch or a log stream has to detect a dead peer, which

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use kube::client::Body;
 
-use super::{AttemptGuard, SendError};
+use super::{AttemptGuard, SendError, histogram::Measured};
 
 /// Body with the conditions of its attempt. Aborting it closes its connection.
 pub(crate) struct Guarded {
@@ -21,6 +21,8 @@ pub(crate) struct Guarded {
     pass: AttemptGuard,
     ended: Pin<Box<dyn Future<Output = SendError> + Send>>,
     _held: Option<Arc<dyn Send + Sync>>,
+    /// `None` for a watch.
+    measured: Option<Measured>,
 }
 
 impl Guarded {
@@ -31,6 +33,21 @@ impl Guarded {
             pass,
             ended: Box::pin(async move { conditions.ended().await }),
             _held: held,
+            measured: None,
+        }
+    }
+
+    /// Measures the request up to the end of this body.
+    pub(super) fn measured(mut self, measured: Measured) -> Self {
+        self.measured = Some(measured);
+        self
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if let Some(measured) = &self.measured {
+            self.pass.measure(measured);
         }
     }
 }
@@ -52,6 +69,9 @@ impl http_body::Body for Guarded {
             Err(error) => error,
             Ok(()) => match Pin::new(body).poll_frame(cx) {
                 Poll::Ready(frame) => {
+                    if let (Some(measured), Some(Ok(frame))) = (&mut this.measured, &frame) {
+                        measured.receive(frame.data_ref().map_or(0, Bytes::len));
+                    }
                     return Poll::Ready(frame.map(|frame| frame.map_err(SendError::Failed)));
                 }
                 Poll::Pending => match this.ended.as_mut().poll(cx) {

@@ -8,7 +8,11 @@ use steersman_core::Mutex;
 use http::{Method, StatusCode};
 use tokio::sync::watch;
 
-use super::SendError;
+use super::{
+    SendError,
+    histogram::{RequestHistogram, RequestHistograms},
+    plugin_calls::PluginCalls,
+};
 
 /// Number of requests with the same outcome: `rest_client_requests_total` and `rest_client_request_retries_total` of
 /// client-go.
@@ -44,6 +48,8 @@ pub(crate) struct Meter {
     host: String,
     requests: Counts,
     retries: Counts,
+    pub(super) histograms: RequestHistograms,
+    pub(crate) plugin_calls: PluginCalls,
     contact: watch::Sender<Contact>,
 }
 
@@ -70,6 +76,8 @@ impl Meter {
             host,
             requests: Counts::default(),
             retries: Counts::default(),
+            histograms: RequestHistograms::default(),
+            plugin_calls: PluginCalls::default(),
             contact: watch::Sender::default(),
         }
     }
@@ -105,6 +113,11 @@ impl Meter {
     /// Returns the number of retries by outcome.
     pub(crate) fn retries(&self) -> Vec<RequestCount> {
         self.retries.all(&self.host)
+    }
+
+    /// Returns the durations and sizes of requests.
+    pub(crate) fn histograms(&self) -> Vec<RequestHistogram> {
+        self.histograms.all(&self.host)
     }
 
     /// Returns the state of the connection and its changes.
