@@ -12,8 +12,9 @@
 //! 9. [Finalizers](finalizers): cleanup before an object is deleted.
 //! 10. [Errors](errors): retries, and how users see a failure.
 //! 11. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
-//! 12. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
-//! 13. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
+//! 12. [The client in depth](client): pages, namespaces, impersonation, metrics of requests, endpoints.
+//! 13. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
+//! 14. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -44,6 +45,9 @@ pub mod tutorials {}
 
 #[doc = include_str!("manual/clusters.md")]
 pub mod clusters {}
+
+#[doc = include_str!("manual/client.md")]
+pub mod client {}
 
 #[doc = include_str!("manual/controller_runtime.md")]
 pub mod controller_runtime {}
