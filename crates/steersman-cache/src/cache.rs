@@ -41,7 +41,7 @@ pub use view::View;
 
 use crate::{Informer, InformerContext, InformerOptions, Resource, Scope, resource::Namespaces};
 use builder::Indexes;
-use held::{Access, Lease};
+use held::Lease;
 
 /// The informers of one cluster.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ type Key = (Resource, Option<Scope>);
 
 #[derive(Debug)]
 struct Entry {
-    access: Access,
+    informer: Informer,
     lease: Weak<Lease>,
     /// True if the informer is kept for a while after its last handle is dropped.
     lingers: bool,
@@ -119,7 +119,7 @@ impl Cache {
                 .lock()
                 .insert(resource.clone(), namespaces.clone());
             let entry = entries.get(&(resource.clone(), None));
-            let informer = entry.map(|entry| entry.access.informer.clone());
+            let informer = entry.map(|entry| entry.informer.clone());
             if let Some(informer) = &informer {
                 informer.want_namespaces(namespaces);
             }
@@ -160,10 +160,10 @@ impl Cache {
             lease
         });
         if !scope.is_metadata_only() {
-            entry.access.informer.widen();
+            entry.informer.widen();
         }
-        let access = entry.access.clone();
-        InformerHandle { access, lease }
+        let informer = entry.informer.clone();
+        InformerHandle { informer, lease }
     }
 
     fn start(&self, resource: &Resource, scope: &Scope) -> Entry {
@@ -172,10 +172,7 @@ impl Cache {
         self.0.indexes.add_to(resource, informer.store());
         self.0.changes.send_replace(());
         Entry {
-            access: Access {
-                informer,
-                overlay: Arc::default(),
-            },
+            informer,
             lease: Weak::new(),
             lingers: true,
             _lingering: None,
@@ -184,18 +181,18 @@ impl Cache {
 
     /// Returns the informer of a scope, or of the configured scope for `None`, if a handle to it exists. The result is no handle:
     /// it does not keep the informer running. An informer that only lingers is not returned.
-    fn running(&self, resource: &Resource, part: Option<&Scope>, wanted: ObjectDetail) -> Option<Access> {
-        let access = {
+    fn running(&self, resource: &Resource, part: Option<&Scope>, wanted: ObjectDetail) -> Option<Informer> {
+        let informer = {
             let entries = self.0.entries.lock();
             let entry = entries
                 .get(&self.key_of(resource, part))
                 .filter(|entry| entry.lease.strong_count() > 0)?;
-            entry.access.clone()
+            entry.informer.clone()
         };
         if wanted == ObjectDetail::Whole {
-            access.informer.widen();
+            informer.widen();
         }
-        Some(access)
+        Some(informer)
     }
 
     /// Ends every informer of a resource immediately, including informers in use. Their holders notice by [`Informer::ended`].
@@ -210,7 +207,7 @@ impl Cache {
                 .collect();
             keys.into_iter().filter_map(|key| entries.remove(&key)).collect()
         };
-        removed.iter().for_each(|entry| entry.access.informer.end());
+        removed.iter().for_each(|entry| entry.informer.end());
         self.0.changes.send_replace(());
         removed.len()
     }
@@ -243,7 +240,7 @@ impl Cache {
             .entries
             .lock()
             .values()
-            .map(|entry| entry.access.informer.clone())
+            .map(|entry| entry.informer.clone())
             .collect()
     }
 

@@ -75,9 +75,44 @@ impl BoardState {
         &self.combined
     }
 
-    /// Returns the health of the part with this namespace; `None` if it has not started or is not wanted.
-    pub(crate) fn of(&self, namespace: &str) -> Option<&Health> {
-        self.current(if self.scope.is_everywhere() { "" } else { namespace })
+    /// Returns true if the objects of this namespace are settled: in sync, or with an error. An empty name means all namespaces
+    /// of the scope.
+    pub(crate) fn is_settled_in(&self, namespace: &str) -> bool {
+        let is_settled = |part: &str| self.current(part).is_some_and(Health::is_settled);
+        match self.part_of(namespace) {
+            Some(part) => is_settled(part),
+            None => self.scope.named().all(is_settled),
+        }
+    }
+
+    /// Returns true if the objects of this namespace can be read. An empty name means all namespaces of the scope.
+    pub(crate) fn is_readable_in(&self, namespace: &str) -> bool {
+        let is_readable = |part: &str| {
+            let health = self.current(part);
+            health.is_some_and(|health| health.synced && health.in_the_way().is_none())
+        };
+        match self.part_of(namespace) {
+            Some(part) => is_readable(part),
+            None => self.scope.named().all(is_readable),
+        }
+    }
+
+    /// Returns the error that prevents reads of this namespace. An empty name means all namespaces of the scope.
+    pub(crate) fn in_the_way_of(&self, namespace: &str) -> Option<&Arc<WatchError>> {
+        let in_the_way = |part: &str| self.current(part)?.in_the_way();
+        match self.part_of(namespace) {
+            Some(part) => in_the_way(part),
+            None => self.scope.named().find_map(in_the_way),
+        }
+    }
+
+    /// Returns the part that lists a namespace, or `None` if several parts list all namespaces of the scope.
+    fn part_of<'a>(&self, namespace: &'a str) -> Option<&'a str> {
+        match (self.scope.is_everywhere(), namespace) {
+            (true, _) => Some(""),
+            (false, "") => None,
+            (false, namespace) => Some(namespace),
+        }
     }
 
     /// Returns the health of the newest reflector of a part, if it lists what is wanted.
@@ -280,18 +315,37 @@ mod tests {
     #[test]
     fn each_namespace_has_its_own_health() {
         let board = of_two();
-        let look = |namespace: &str| {
-            let standing = board.standing.borrow();
-            standing.of(namespace).map(|health| health.synced)
-        };
+        let look = |namespace: &str| board.look(|standing| standing.is_readable_in(namespace));
         let a = board.reporter_of("a", false);
         a.update(|health| health.synced = true);
-        assert_eq!((look("a"), look("b"), look("")), (Some(true), None, None));
+        assert_eq!(["a", "b", ""].map(look), [true, false, false]);
         // The part of all namespaces answers for each namespace.
         board.want(|_| Some(Scope::all()));
-        assert_eq!((look("a"), look("")), (None, None));
-        let _all = board.reporter_of("", false);
-        assert_eq!((look("a"), look("")), (Some(false), Some(false)));
+        assert_eq!(["a", ""].map(look), [false, false]);
+        let all = board.reporter_of("", false);
+        assert_eq!(["a", ""].map(look), [false, false]);
+        all.update(|health| health.synced = true);
+        assert_eq!(["a", ""].map(look), [true, true]);
+    }
+
+    // C5
+    #[test]
+    fn a_read_of_all_namespaces_waits_for_each_of_them() {
+        let board = of_two();
+        let (a, b) = (board.reporter_of("a", false), board.reporter_of("b", false));
+        let settled = || board.look(|standing| standing.is_settled_in(""));
+        let in_the_way = || board.look(|standing| standing.in_the_way_of("").cloned());
+        a.update(|health| {
+            // An error after the first sync does not prevent reads.
+            health.synced = true;
+            health.error = Some(Arc::new(WatchError::Panicked));
+        });
+        assert!(!settled());
+        b.update(|health| health.error = Some(Arc::new(WatchError::NotInstalled)));
+        assert!(settled());
+        assert_eq!(in_the_way().as_deref(), Some(&WatchError::NotInstalled));
+        b.update(|health| (health.synced, health.error) = (true, None));
+        assert!(board.look(|standing| standing.is_readable_in("")) && in_the_way().is_none());
     }
 
     #[test]

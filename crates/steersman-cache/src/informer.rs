@@ -210,39 +210,39 @@ impl Informer {
             .map_or(Ok(()), |trouble| Err(Arc::clone(trouble)))
     }
 
-    /// As [`settled`](Self::settled), for the objects of one namespace; an empty name means all namespaces. Returns the health of
-    /// that part. Other namespaces can be failing or not yet listed.
+    /// As [`settled`](Self::settled), for the objects of one namespace; an empty name means all namespaces of the scope. Returns
+    /// the error that prevents reads of them. Other namespaces can be failing or not yet listed.
     ///
     /// # Errors
     /// The scope of the informer, if it does not contain the namespace.
-    pub(crate) async fn settled_in(&self, namespace: &str) -> Result<Health, Scope> {
+    pub(crate) async fn settled_in(&self, namespace: &str) -> Result<Option<Arc<WatchError>>, Scope> {
         // A cluster-scoped kind has no parts.
         if self.0.resource.is_namespaced() == Some(false) {
-            return Ok(self.health_when(Health::is_settled).await);
+            let health = self.health_when(Health::is_settled).await;
+            return Ok(health.in_the_way().cloned());
         }
         let mut changes = self.0.board.subscribe();
         let is_settled = |standing: &BoardState| {
             standing.combined().ended
                 || !standing.scope().covers(namespace)
-                || standing.of(namespace).is_some_and(Health::is_settled)
+                || standing.is_settled_in(namespace)
         };
         let answer = |standing: &BoardState| match standing.scope().covers(namespace) {
-            true => Ok(standing.of(namespace).cloned().unwrap_or_default()),
+            true => Ok(standing.in_the_way_of(namespace).cloned()),
             false => Err(standing.scope().clone()),
         };
         let standing = changes.wait_for(is_settled).await;
         // The sender lives as long as `self`.
-        standing.map_or_else(|_| Ok(self.health()), |standing| answer(&standing))
+        standing.map_or_else(|_| Ok(None), |standing| answer(&standing))
     }
 
     /// Returns true if the objects of a namespace can be read now: they are in sync, and the kind is installed. An empty name means
-    /// all namespaces.
+    /// all namespaces of the scope.
     pub(crate) fn is_readable_in(&self, namespace: &str) -> bool {
         self.0.board.look(|standing| {
-            let health = standing.of(namespace);
             !standing.combined().ended
                 && standing.scope().covers(namespace)
-                && health.is_some_and(|health| health.synced && health.in_the_way().is_none())
+                && standing.is_readable_in(namespace)
         })
     }
 

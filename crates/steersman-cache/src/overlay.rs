@@ -68,20 +68,20 @@ impl Overlay {
     /// As [`new`](Self::new), with another limit than [`LIMIT`](Self::LIMIT).
     #[must_use]
     pub fn limited(store: &Store, clock: Arc<dyn Clock>, limit: Duration) -> Self {
-        Self::over(store, Layer::new(clock, limit, false))
-    }
-
-    /// Creates an overlay of an informer's store. The informer reports lost writes to its handlers.
-    pub(crate) fn of_informer(store: &Store, clock: Arc<dyn Clock>) -> Self {
-        Self::over(store, Layer::new(clock, Self::LIMIT, true))
-    }
-
-    fn over(store: &Store, layer: Layer) -> Self {
-        let layer = Arc::new(layer);
+        let layer = Arc::new(Layer::new(clock, limit, false));
         store.tell(&layer);
         Self {
             store: store.clone(),
             layer,
+        }
+    }
+
+    /// Returns the overlay of an informer's store. The informer reports lost writes to its handlers.
+    pub(crate) fn of_informer(store: &Store, clock: &Arc<dyn Clock>) -> Self {
+        let layer = store.written(|| Layer::new(Arc::clone(clock), Self::LIMIT, true));
+        Self {
+            layer: Arc::clone(layer),
+            store: store.clone(),
         }
     }
 

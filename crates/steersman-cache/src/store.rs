@@ -45,7 +45,12 @@ mod state;
 mod values;
 mod writer;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use tokio::sync::watch;
 
 pub(crate) use self::state::{Freshness, State};
 pub use self::{
@@ -107,10 +112,12 @@ pub fn store(options: StoreOptions) -> (StoreWriter, Store) {
         state: RwLock::new(State::new(options.seed, options.representation.keeps_values())),
         representation: options.representation,
         transform: options.transform,
+        written: OnceLock::new(),
+        progress: watch::Sender::default(),
     });
     let store = Store {
         inner: Arc::clone(&inner),
-        layer: None,
+        writes: ShownWrites::None,
     };
     (StoreWriter::new(inner), store)
 }
@@ -121,7 +128,16 @@ pub fn store(options: StoreOptions) -> (StoreWriter, Store) {
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<Inner>,
-    layer: Option<Arc<Layer>>,
+    writes: ShownWrites,
+}
+
+/// The overlay that a reader sees.
+#[derive(Clone)]
+enum ShownWrites {
+    None,
+    /// The overlay of the cache, which the first write creates. A reader from before that sees it too.
+    OfCache,
+    Of(Arc<Layer>),
 }
 
 struct Inner {
@@ -129,6 +145,10 @@ struct Inner {
     sharing: Arc<Sharing>,
     representation: Representation,
     transform: Option<Transform>,
+    /// The overlay of the cache. Created by the first write, so that reads without writes cost nothing extra.
+    written: OnceLock<Arc<Layer>>,
+    /// Notifies callers that wait for a revision. Without such callers, progress costs one load.
+    progress: watch::Sender<()>,
 }
 
 impl Inner {
@@ -150,6 +170,14 @@ impl Inner {
                 true
             })
         })
+    }
+
+    /// Notifies callers that wait for a revision.
+    fn notify_progress(&self) {
+        // The lock orders this load after the subscription of a caller that has not seen the progress.
+        if self.progress.receiver_count() > 0 {
+            self.progress.send_replace(());
+        }
     }
 
     /// Returns true if objects are kept as received.

@@ -10,13 +10,14 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
+use futures::FutureExt;
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{Api, Client, api::PostParams, client::Body};
 use serde_json::json;
 use steersman_cache::{
-    Cache, CacheMissPolicy, Delivery, Event, EventHandler, Informer, InformerOptions, Query, ReadError,
-    Scope, WatchError,
+    Cache, CacheMissPolicy, Delivery, Event, EventHandler, Informer, InformerOptions, ObjectDetail, Query,
+    ReadError, Revision, Scope, WatchError,
 };
 use steersman_testing::{
     Fixture,
@@ -355,4 +356,169 @@ async fn rejects_an_invalid_namespace_and_lists_the_others(fixture: Fixture) {
     };
     let name = "not a name".to_owned();
     assert_eq!(*reason, WatchError::InvalidNamespace { name });
+}
+
+// C5
+#[steersman_testing::test]
+async fn a_list_without_a_namespace_merges_the_namespaces_of_the_cache(fixture: Fixture) {
+    let all = three(&fixture).await;
+    let proxy = fixture.proxy().await;
+    let stall = proxy.inject(
+        Matching::any().path(format!("/namespaces/{}/", all[1])),
+        Fault::stall(),
+    );
+    let cache = Cache::builder(through(&fixture, &proxy))
+        .defaults(scope(&all[..2]).labels("!unwanted"), InformerOptions::default())
+        .build();
+    let reader = cache.reader(CacheMissPolicy::Start);
+    let listed = |found: Vec<std::sync::Arc<ConfigMap>>| {
+        let mut names: Vec<_> = found.iter().filter_map(|map| map.metadata.name.clone()).collect();
+        names.retain(|name| name.len() == 1);
+        names.sort();
+        names
+    };
+    let everything = Query::new();
+    let mut both = Box::pin(reader.list::<ConfigMap>(&everything));
+    // One namespace is in sync, the other is not.
+    assert!(reader.get::<ConfigMap>(&all[0], "a").await.unwrap().is_some());
+    assert!((&mut both).now_or_never().is_none());
+    drop(stall);
+    assert_eq!(listed(both.await.unwrap()), ["a", "b"]);
+
+    // A further namespace, and a selection among all of them.
+    cache.set_namespaces(&config_maps(), all.iter().map(String::as_str));
+    assert_eq!(listed(reader.list(&Query::new()).await.unwrap()), ["a", "b", "c"]);
+    let front = maps(&fixture, &all[2]);
+    front.create_with("d", json!({"tier": "front"})).await;
+    let informer = cache.informer(&config_maps());
+    informer
+        .store()
+        .reached(&all[2], &revision(&front.set("d", "second").await))
+        .await;
+    let query = Query::new().label("tier", "front");
+    assert_eq!(listed(reader.list(&query).await.unwrap()), ["d"]);
+    assert_eq!(
+        listed(reader.list(&Query::new().namespace(&all[1])).await.unwrap()),
+        ["b"]
+    );
+}
+
+fn revision(map: &ConfigMap) -> Revision {
+    Revision::new(map.metadata.resource_version.as_deref().unwrap())
+}
+
+// C5
+#[steersman_testing::test]
+async fn each_namespace_can_have_its_own_selectors(fixture: Fixture) {
+    let all = three(&fixture).await;
+    for namespace in &all {
+        let maps = maps(&fixture, namespace);
+        maps.create_with("front", json!({"tier": "front"})).await;
+        maps.create_with("back", json!({"tier": "back"})).await;
+    }
+    let scope = Scope::all()
+        .labels("tier=front")
+        .namespace(&all[0])
+        .labels_in(&all[1], "tier=back")
+        .labels_in(&all[2], "")
+        .fields_in(&all[2], "metadata.name=c");
+    let cache = Cache::builder(context(fixture.client()))
+        .defaults(scope, InformerOptions::default())
+        .build();
+    let informer = cache.informer(&config_maps());
+    let heard = Heard::default();
+    let _registration = informer.handle("test", heard.handler());
+    informer.synced().await;
+    assert_eq!(names(&informer), ["back", "c", "front"]);
+    let view = informer.view();
+    assert!(view.get(&all[0], "front").is_some() && view.get(&all[1], "back").is_some());
+
+    // The watches select in the same way, and so do writes through the cache.
+    let json = |namespace: &str, name: &str, tier: &str| {
+        let object = json!({"metadata": {
+            "name": name, "namespace": namespace, "uid": name, "resourceVersion": "99999999999",
+            "labels": {"tier": tier},
+        }});
+        serde_json::to_vec(&object).unwrap()
+    };
+    for (namespace, name, tier) in [
+        (&all[0], "w", "front"),
+        (&all[0], "x", "back"),
+        (&all[1], "y", "back"),
+        (&all[1], "z", "front"),
+    ] {
+        cache.wrote(&config_maps(), &json(namespace, name, tier)).unwrap();
+    }
+    let shown = [(&all[0], "w"), (&all[0], "x"), (&all[1], "y"), (&all[1], "z")]
+        .map(|(namespace, name)| view.get(namespace, name).is_some());
+    assert_eq!(shown, [true, false, true, false]);
+    let before = heard.events().len();
+    maps(&fixture, &all[1])
+        .create_with("front2", json!({"tier": "front"}))
+        .await;
+    maps(&fixture, &all[1])
+        .create_with("back2", json!({"tier": "back"}))
+        .await;
+    assert_eq!(heard.count(before + 1).await[before], "added back2");
+}
+
+// C5
+#[steersman_testing::test]
+async fn a_view_taken_before_the_first_write_sees_it(fixture: Fixture) {
+    let cache = support::cache(&fixture, context(fixture.client())).build();
+    let informer = cache.informer(&config_maps());
+    informer.synced().await;
+    let (early, plain) = (informer.view(), informer.store().clone());
+    let written = json!({"metadata": {
+        "name": "w", "namespace": fixture.namespace(), "uid": "w", "resourceVersion": "99999999999",
+    }});
+    let json = serde_json::to_vec(&written).unwrap();
+    cache.wrote(&config_maps(), &json).unwrap();
+    assert!(early.get(fixture.namespace(), "w").is_some());
+    assert!(
+        early
+            .list(&Query::new())
+            .iter()
+            .any(|object| object.name() == "w")
+    );
+    assert!(
+        plain.get(fixture.namespace(), "w").is_none(),
+        "the store of the informer itself"
+    );
+}
+
+// C5
+#[steersman_testing::test]
+async fn a_caller_waits_until_the_cache_has_reached_a_revision(fixture: Fixture) {
+    let maps = Maps::of(&fixture);
+    maps.create("a").await;
+    let proxy = fixture.proxy().await;
+    let cache = support::cache(&fixture, through(&fixture, &proxy)).build();
+    let reader = cache.reader(CacheMissPolicy::Start);
+    reader.list::<ConfigMap>(&Query::new()).await.unwrap();
+    let stall = proxy.inject(Matching::any().path("/configmaps"), Fault::stall());
+    proxy.cut(&Matching::watches(), steersman_testing::proxy::Cut::Clean);
+    let revision = revision(&maps.set("a", "second").await);
+    let (kind, here) = (config_maps(), fixture.namespace());
+    let mut waiting = Box::pin(reader.reached(&kind, here, ObjectDetail::Whole, &revision));
+    assert!((&mut waiting).now_or_never().is_none());
+    drop(stall);
+    waiting.await.unwrap();
+    let read = reader.get::<ConfigMap>(here, "a").await.unwrap().unwrap();
+    assert_eq!(support::value(&read), "second");
+    // It has been reached already; and a namespace outside of the cache never reaches it.
+    reader
+        .reached(&kind, "", ObjectDetail::Whole, &revision)
+        .await
+        .unwrap();
+    let outside = reader
+        .reached(&kind, "elsewhere", ObjectDetail::Whole, &revision)
+        .await;
+    assert!(matches!(outside, Err(ReadError::UnknownNamespace { .. })));
+    // A removed informer ends the wait.
+    let late = Revision::new("99999999999");
+    let mut waiting = Box::pin(reader.reached(&kind, here, ObjectDetail::Whole, &late));
+    assert!((&mut waiting).now_or_never().is_none());
+    cache.remove(&kind);
+    assert!(matches!(waiting.await, Err(ReadError::NotCached { .. })));
 }

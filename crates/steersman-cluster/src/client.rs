@@ -35,6 +35,10 @@
 //! # Limits
 //! The server's answers to [`delete_collection`](Client::delete_collection) and to writes of a subresource such as
 //! `scale` do not contain the new state of the objects. The cache shows these changes when the watch delivers them.
+//!
+//! Each version of a kind has its own informer, and the answer to a write has the form of one version. After a write through
+//! one version, a cached read of another version shows the change when the watch delivers it. Read and write one version; or
+//! call [`wait_for_revision`](Client::wait_for_revision) with the resource version of the written object.
 
 mod answer;
 mod collection;
@@ -42,8 +46,11 @@ mod create_or_update;
 mod deletion;
 mod exchange;
 mod finalizer;
+mod impersonation;
 mod kind;
 mod metadata;
+mod page;
+mod reached;
 mod request;
 mod subresource;
 mod typed;
@@ -57,8 +64,10 @@ use steersman_cache::{Object, ObjectDetail, ReadScopes, Reader, Resource, Scope,
 pub use self::{
     create_or_update::OperationResult,
     deletion::Deletion,
+    impersonation::{Impersonation, ImpersonationError},
     kind::{Kind, KindClient},
     metadata::MetadataClient,
+    page::ListPage,
     watch::Watch,
 };
 use crate::{Error, Fence, Operation, cluster::Inner, transport::Transport};
@@ -282,13 +291,23 @@ impl Client {
         wanted: ObjectDetail,
         call: impl Fn() -> Operation,
     ) -> Result<Option<View>, Error> {
-        let gate = self.0.cluster.gate().check();
-        gate.map_err(|closed| answer::unanswered(&call(), closed.into()))?;
-        if self.0.is_live || self.0.cluster.is_uncached(resource) {
+        self.check_open(&call)?;
+        if self.is_live_for(resource) {
             return Ok(None);
         }
         let view = self.0.reader.view(resource, namespace, wanted).await;
         view.map_err(|source| kind::unreadable(&call(), source))
+    }
+
+    /// Checks that the cluster is not closed.
+    fn check_open(&self, call: impl Fn() -> Operation) -> Result<(), Error> {
+        let gate = self.0.cluster.gate().check();
+        gate.map_err(|closed| answer::unanswered(&call(), closed.into()))
+    }
+
+    /// Reports whether reads of a resource query the server.
+    fn is_live_for(&self, resource: &Resource) -> bool {
+        self.0.is_live || self.0.cluster.is_uncached(resource)
     }
 }
 

@@ -61,7 +61,8 @@ pub use self::{
 };
 use self::{cache_runtime::CacheRuntime, links::Server};
 use crate::{
-    Client, EventCounts, Fence, FenceKeeper, FlowControlCount, Mapper, Recorder, RequestCount,
+    Client, EventCounts, Fence, FenceKeeper, FlowControlCount, Mapper, PluginCallCount, Recorder,
+    RequestCount, RequestHistogram,
     presence::Presences,
     recorder::Events,
     transport::{SharedTransport, Transport},
@@ -273,6 +274,18 @@ impl Cluster {
     pub fn retries(&self) -> Vec<RequestCount> {
         self.0.shared.meter.retries()
     }
+
+    /// Returns the durations and sizes of requests, requests of the cache included. Watches have none.
+    #[must_use]
+    pub fn request_histograms(&self) -> Vec<RequestHistogram> {
+        self.0.shared.meter.histograms()
+    }
+
+    /// Returns the number of calls of the exec plugin by outcome.
+    #[must_use]
+    pub fn plugin_calls(&self) -> Vec<PluginCallCount> {
+        self.0.shared.credentials.plugin_calls()
+    }
 }
 
 impl Inner {
@@ -290,6 +303,10 @@ impl Inner {
 
     pub(crate) fn field_manager(&self) -> Option<&Arc<str>> {
         self.field_manager.as_ref()
+    }
+
+    pub(crate) fn config(&self) -> Option<&Config> {
+        self.config.as_ref()
     }
 
     pub(crate) fn transport(&self) -> &Transport {

@@ -13,6 +13,7 @@
 
 mod exec;
 mod plugin;
+mod plugin_calls;
 mod tls_files;
 mod token_file;
 
@@ -25,7 +26,7 @@ use steersman_core::{Clock, MonotonicTime, Mutex};
 
 pub(crate) use self::token_file::{TokenError, TokenFile};
 use self::{exec::Exec, tls_files::TlsFiles};
-pub use self::{plugin::PluginError, tls_files::CertificateError};
+pub use self::{plugin::PluginError, plugin_calls::PluginCallCount, tls_files::CertificateError};
 
 /// Interval of warnings about rejected credentials.
 const WARN_EVERY: Duration = Duration::from_secs(60);
@@ -121,6 +122,13 @@ impl Credentials {
     /// Returns the place that the credentials are from, such as `token file /var/run/…/token`.
     pub(crate) fn place(&self) -> &Arc<str> {
         &self.place
+    }
+
+    /// Returns the number of calls of the exec plugin by outcome.
+    pub(crate) fn plugin_calls(&self) -> Vec<PluginCallCount> {
+        self.exec
+            .as_ref()
+            .map_or_else(Vec::new, |exec| exec.calls().all())
     }
 
     /// Reports whether the credentials can change.

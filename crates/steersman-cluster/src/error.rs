@@ -226,10 +226,21 @@ impl Error {
         matches!(self, Self::Closed { .. })
     }
 
-    /// Reports whether the request timed out.
+    /// Reports whether the request, or a wait for the cache, timed out.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
-        matches!(self, Self::TimedOut { .. })
+        match self {
+            Self::TimedOut { .. } => true,
+            Self::Read { source, .. } => matches!(**source, ReadError::NotReached { .. }),
+            _ => false,
+        }
+    }
+
+    /// Reports whether the server no longer has the requested history: the continue token of a list, or the resource version
+    /// of a watch. Start again without it.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        self.is_refused(410, "Expired")
     }
 
     /// Reports whether the server might have applied a write: no answer arrived, it cannot be decoded, or it reports an

@@ -40,12 +40,15 @@
 //! | … kinds that are known at run time | [`Client::of`], [`Mapper`] |
 //! | … metadata only, which is cheaper | [`Client::metadata`] |
 //! | … bypassing the cache | [`Client::live`] |
+//! | … page by page, with the metadata of the list | [`Client::list_page`] |
+//! | … in the name of another user | [`Client::impersonate`] |
+//! | wait until the cache has reached a resource version | [`Client::wait_for_revision`] |
 //! | … as a dry run, with another field manager, with force, with another timeout | [`Client::dry_run`], [`Client::field_manager`], [`Client::force`], [`Client::timeout`] |
 //! | create an object or update the existing one | [`Client::create_or_update`], [`Client::apply`] |
 //! | write only while a lease is held | [`Fence`], [`Client::fenced`] |
 //! | record events | [`Recorder`] |
 //! | use other features of kube | [`Client::kube`] |
-//! | counters for metrics | [`Cluster::requests`], [`Cluster::retries`], [`Cluster::events`], [`Cluster::flow_control_rejections`] |
+//! | values for metrics | [`Cluster::requests`], [`Cluster::retries`], [`Cluster::request_histograms`], [`Cluster::plugin_calls`], [`Cluster::events`], [`Cluster::flow_control_rejections`] |
 //! | limit requests and retries | [`ClusterBuilder::rate_limit`], [`ClusterBuilder::max_in_flight`], [`ClusterBuilder::retry_limit`] |
 //!
 //! # One transport
@@ -69,12 +72,15 @@ mod presence;
 mod recorder;
 mod transport;
 
-pub use client::{Client, Deletion, Kind, KindClient, MetadataClient, OperationResult, Watch};
+pub use client::{
+    Client, Deletion, Impersonation, ImpersonationError, Kind, KindClient, ListPage, MetadataClient,
+    OperationResult, Watch,
+};
 pub use cluster::{
     BadKubeconfig, CacheSettings, Cluster, ClusterBuilder, ClusterName, ClusterState, ConnectError,
     InferError,
 };
-pub use credentials::{CertificateError, PluginError};
+pub use credentials::{CertificateError, PluginCallCount, PluginError};
 pub use error::{ApiError, Conflict, Error, Operation, is_conflict};
 pub use fence::{Closed, Fence, FenceKeeper};
 pub use kube::api::{DeleteParams as DeleteOptions, ValidationDirective as FieldValidation};
@@ -82,4 +88,4 @@ pub use mapper::{MapError, Mapper, Mapping, ResourceQuery};
 pub use object_ext::{ObjectExt, OwnerError};
 pub use presence::{POLL_EVERY, PresenceWatch};
 pub use recorder::{EventBuilder, EventCounts, EventType, RecordedEvent, Recorder};
-pub use transport::{FlowControlCount, RateLimit, RequestCount, TimedOut};
+pub use transport::{FlowControlCount, RateLimit, RequestCount, RequestHistogram, RequestMetric, TimedOut};

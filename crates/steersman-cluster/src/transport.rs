@@ -15,12 +15,13 @@
 //! 2. A request is retried only if it cannot take effect twice: a read, or a write that the server did not accept.
 //!    Retries respect `Retry-After`, within the timeout of the request, and up to two minutes.
 //! 3. The timeout of a request covers all of its attempts and the complete answer. Watches have none.
-//! 4. Every attempt is counted, by the code of its answer.
+//! 4. Every attempt is counted, by the code of its answer. Every request is measured: its duration and sizes.
 //! 5. No content of a request or an answer is logged.
 
 mod attempt_guard;
 mod body;
 mod flow_control;
+mod histogram;
 mod limits;
 mod link;
 mod meter;
@@ -38,14 +39,13 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, combinators::MapErr};
 use kube::client::Body;
 use steersman_cache::Liveness;
 use steersman_core::{Clock, MonotonicTime, Random};
 use tower_service::Service;
 
-use self::retry::Tries;
 pub(crate) use self::warnings::Warnings;
 pub(crate) use self::{
     attempt_guard::AttemptGuard,
@@ -57,8 +57,13 @@ pub(crate) use self::{
     retry::{is_unsent, retry_after},
 };
 pub use self::{
-    attempt_guard::TimedOut, flow_control::FlowControlCount, limits::RateLimit, meter::RequestCount,
+    attempt_guard::TimedOut,
+    flow_control::FlowControlCount,
+    histogram::{RequestHistogram, RequestMetric},
+    limits::RateLimit,
+    meter::RequestCount,
 };
+use self::{histogram::Measured, retry::Tries};
 use crate::{
     Closed, Fence,
     credentials::{Credentials, Presented, RejectedCredentials},
@@ -76,6 +81,8 @@ pub(crate) struct Transport {
     /// `None` for callers that enforce their own timeouts.
     timeout: Option<Duration>,
     tries: u32,
+    /// Headers of each request, in addition to its own.
+    headers: Option<Arc<HeaderMap>>,
     /// Keeps the cluster alive while this transport exists.
     held: Option<Arc<dyn Send + Sync>>,
 }
@@ -116,6 +123,7 @@ impl Transport {
             fences: Arc::new([]),
             timeout: None,
             tries: 1,
+            headers: None,
             held: None,
         }
     }
@@ -129,6 +137,16 @@ impl Transport {
 
     pub(crate) fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = Some(timeout);
+    }
+
+    /// Returns the timeout of a request, or `None` without one.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    /// Sets headers that each request has. They replace headers of the same name.
+    pub(crate) fn set_headers(&mut self, headers: HeaderMap) {
+        self.headers = Some(Arc::new(headers));
     }
 
     pub(crate) fn add_fence(&mut self, fence: Fence) {
@@ -156,11 +174,30 @@ impl Transport {
         kube::Client::new(self, namespace)
     }
 
-    /// Sends a request, with retries.
-    pub(crate) async fn send(&self, mut request: Request<Body>) -> Result<Response<Guarded>, SendError> {
+    /// Sends a request, with retries, and measures it up to the end of its answer. A watch has no duration.
+    pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Guarded>, SendError> {
+        let is_measured = !is_long_running(&request);
+        let now = self.shared.clock.now();
+        let measured = is_measured.then(|| Measured::start(&request, now)).flatten();
+        let result = self.send_with_retries(request).await;
+        match (measured, result) {
+            (None, result) => result,
+            (Some(measured), Ok(response)) => Ok(response.map(|body| body.measured(measured))),
+            (Some(measured), Err(error)) => {
+                let shared = &self.shared;
+                shared.meter.histograms.add(&measured, shared.clock.now(), false);
+                Err(error)
+            }
+        }
+    }
+
+    async fn send_with_retries(&self, mut request: Request<Body>) -> Result<Response<Guarded>, SendError> {
         if !request.headers().contains_key(header::USER_AGENT) {
             let agent = self.shared.user_agent.clone();
             request.headers_mut().insert(header::USER_AGENT, agent);
+        }
+        if let Some(headers) = &self.headers {
+            request.headers_mut().extend(HeaderMap::clone(headers));
         }
         let deadline = self.deadline(&request);
         let mut tries = Tries::new(self.tries, is_read(request.method(), request.uri()));
@@ -232,7 +269,10 @@ impl Transport {
         let is_read = is_read(&method, request.uri());
         let is_long_running = is_long_running(&request);
         let pass = self.pass(is_read, deadline);
-        let permit = pass.over(self.shared.limits.admit(is_long_running)).await?;
+        let (permit, waited) = pass.over(self.shared.limits.admit(is_long_running)).await?;
+        if let Some(waited) = waited {
+            self.shared.meter.histograms.limited(&method, waited);
+        }
         pass.check()?;
         if !is_read
             && !is_long_running

@@ -24,7 +24,7 @@ use kube::{
 };
 use serde_json::json;
 use steersman_cache::Query;
-use steersman_cluster::{Cluster, Error};
+use steersman_cluster::{Cluster, Error, RequestMetric};
 use steersman_core::{ObjectKey, TestClock};
 use steersman_testing::{
     Fixture,
@@ -409,4 +409,58 @@ async fn requests_have_a_user_agent() {
         matches!(odd, Err(steersman_cluster::ConnectError::UserAgent { .. })),
         "{odd:?}"
     );
+}
+
+// C4
+#[steersman_testing::test]
+async fn requests_are_measured_and_watches_are_not(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let client = cluster.client();
+    let values = |metric: RequestMetric, verb: &str| {
+        let all = cluster.request_histograms().into_iter();
+        let mut of_verb = all.filter(|one| one.metric == metric && one.verb == verb);
+        let found = of_verb.next().map(|one| {
+            let count: u64 = one.buckets.iter().map(|(_, count)| count).sum();
+            (count, one.sum)
+        });
+        found.unwrap_or_default()
+    };
+    let created = client.create(&config_map(&fixture, "a", "first")).await.unwrap();
+    let (count, seconds) = values(RequestMetric::Duration, "POST");
+    assert!(count == 1 && seconds > 0.0);
+    let (count, bytes) = values(RequestMetric::RequestSize, "POST");
+    assert!(count == 1 && bytes > 50.0);
+    let (_, received) = values(RequestMetric::ResponseSize, "POST");
+    assert!(received > bytes, "the server adds metadata");
+
+    // The list of the cache, which is streamed or paged, and its watch: only requests that end have a duration.
+    client
+        .get::<ConfigMap>(&key(&fixture, "a"))
+        .await
+        .unwrap()
+        .unwrap();
+    cluster
+        .live()
+        .get::<ConfigMap>(&key(&fixture, "a"))
+        .await
+        .unwrap()
+        .unwrap();
+    let ended = proxy
+        .exchanges()
+        .iter()
+        .filter(|exchange| exchange.method == "GET" && !exchange.is_watch())
+        .count();
+    assert_eq!(values(RequestMetric::Duration, "GET").0, ended as u64);
+    assert_eq!(values(RequestMetric::RequestSize, "GET"), (ended as u64, 0.0));
+    // A change that the watch delivers adds nothing.
+    let before = cluster.request_histograms();
+    let revision = created.metadata.resource_version.unwrap();
+    client
+        .wait_for_revision::<ConfigMap>(fixture.namespace(), &revision)
+        .await
+        .unwrap();
+    assert_eq!(cluster.request_histograms(), before);
+    assert!(values(RequestMetric::RateLimiterDuration, "GET").0 == 0);
+    assert!(cluster.plugin_calls().is_empty());
 }

@@ -5,16 +5,27 @@
 
 mod support;
 
+use std::time::Duration;
+
 use futures::StreamExt;
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use k8s_openapi::{
+    api::{apps::v1::Deployment, authentication::v1::SelfSubjectReview, core::v1::ConfigMap},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
-    api::{Patch, WatchParams},
-    core::WatchEvent,
+    Api,
+    api::{Patch, PostParams, WatchParams},
+    core::{DynamicObject, WatchEvent},
 };
 use serde_json::{Value, json};
 use steersman_cache::{Query, Resource};
-use steersman_cluster::{Client, DeleteOptions, Deletion, FieldValidation};
-use steersman_testing::Fixture;
+use steersman_cluster::{
+    Client, Cluster, DeleteOptions, Deletion, FieldValidation, Impersonation, ImpersonationError, KindClient,
+};
+use steersman_testing::{
+    Fixture,
+    proxy::{Cut, Fault, Matching},
+};
 use support::{cluster, config_map, key, names, object, parameter, requests};
 
 fn maps() -> Resource {
@@ -273,4 +284,209 @@ async fn a_dynamic_kind_can_be_uncached(fixture: Fixture) {
             .is_some()
     );
     assert!(cluster.cache().informers().is_empty());
+}
+
+// C5
+#[steersman_testing::test]
+async fn lists_page_by_hand_with_their_metadata(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let client = cluster.client();
+    create(&fixture, &client, &["a", "b", "c", "d", "e"]).await;
+    let ours = Query::new().namespace(fixture.namespace()).limit(2);
+    let ours = ours.labels(kube::core::Expression::DoesNotExist("unwanted".to_owned()));
+
+    let first = client.list_page::<ConfigMap>(&ours, None).await.unwrap();
+    assert_eq!(first.items.len(), 2);
+    // Later pages show the same state, whatever changes meanwhile.
+    client
+        .delete::<ConfigMap>(&key(&fixture, "e"), DeleteOptions::default())
+        .await
+        .unwrap();
+    let (version, mut pages) = (first.resource_version.clone(), vec![first]);
+    while let Some(token) = pages.last().and_then(|page| page.continue_token.clone()) {
+        pages.push(client.list_page(&ours, Some(&token)).await.unwrap());
+    }
+    assert!(!version.is_empty());
+    assert!(pages.iter().all(|page| page.resource_version == version));
+    let mut found: Vec<_> = pages
+        .iter()
+        .flat_map(|page| &page.items)
+        .filter_map(|map| map.metadata.name.clone())
+        .filter(|name| name.len() == 1)
+        .collect();
+    found.sort();
+    assert_eq!(found, ["a", "b", "c", "d", "e"]);
+    assert!(cluster.cache().informers().is_empty(), "the server is asked");
+
+    // Without a selector, the server reports how many objects follow.
+    let all = Query::new().namespace(fixture.namespace()).limit(1);
+    let page = client.list_page::<ConfigMap>(&all, None).await.unwrap();
+    assert!(page.remaining.is_some_and(|remaining| remaining >= 3), "{page:?}");
+    let metadata = client.metadata_of(&maps()).list_page(&all, None).await.unwrap();
+    assert!(metadata.continue_token.is_some() && metadata.items.len() == 1);
+    // Zero lists everything in one answer.
+    let page = client.list_page::<ConfigMap>(&all.limit(0), None).await.unwrap();
+    assert!(page.continue_token.is_none() && page.items.len() >= 4);
+}
+
+// C5
+#[steersman_testing::test]
+async fn an_expired_continue_token_is_recognised(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let client = cluster(&fixture, &proxy).await.client();
+    create(&fixture, &client, &["a", "b"]).await;
+    let query = Query::new().namespace(fixture.namespace()).limit(1);
+    let page = client.list_page::<ConfigMap>(&query, None).await.unwrap();
+    let _fault = proxy.inject(Matching::reads().path("/configmaps").first(1), Fault::answer(410));
+    let token = page.continue_token.as_deref();
+    let error = client.list_page::<ConfigMap>(&query, token).await.unwrap_err();
+    assert!(error.is_expired(), "{error}");
+    assert_eq!(
+        client
+            .list_page::<ConfigMap>(&query, token)
+            .await
+            .unwrap()
+            .items
+            .len(),
+        1
+    );
+}
+
+// C5
+#[steersman_testing::test]
+async fn an_impersonating_client_has_the_permissions_of_the_user(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let client = cluster.client();
+    let a = config_map(&fixture, "a", "first");
+    client.create(&a).await.unwrap();
+    client
+        .get::<ConfigMap>(&key(&fixture, "a"))
+        .await
+        .unwrap()
+        .unwrap();
+
+    let jane = Impersonation::user("jane").group("developers");
+    let as_jane = client.impersonate(&jane).unwrap();
+    let review: SelfSubjectReview = object(json!({}));
+    for reviewed in [
+        Api::<SelfSubjectReview>::all(as_jane.kube())
+            .create(&PostParams::default(), &review)
+            .await
+            .unwrap(),
+        as_jane.create(&review).await.unwrap(),
+    ] {
+        let user = reviewed.status.unwrap().user_info.unwrap();
+        assert_eq!(user.username.as_deref(), Some("jane"));
+        assert_eq!(user.groups.unwrap(), ["developers", "system:authenticated"]);
+    }
+    // The cache has the object, but the user must not read it.
+    let error = as_jane.get::<ConfigMap>(&key(&fixture, "a")).await.unwrap_err();
+    assert!(
+        error.is_forbidden() && error.to_string().contains("jane"),
+        "{error}"
+    );
+    let error = as_jane
+        .create(&config_map(&fixture, "b", "first"))
+        .await
+        .unwrap_err();
+    assert!(error.is_forbidden(), "{error}");
+    let a = key(&fixture, "a");
+    let deleted = as_jane.delete::<ConfigMap>(&a, DeleteOptions::default()).await;
+    assert!(deleted.unwrap_err().is_forbidden());
+
+    let admin = client
+        .impersonate(&Impersonation::user("root").group("system:masters"))
+        .unwrap();
+    admin.update(&config_map(&fixture, "a", "second")).await.unwrap();
+    let read = client
+        .get_required::<ConfigMap>(&key(&fixture, "a"))
+        .await
+        .unwrap();
+    assert_eq!(support::value(&read), "second", "the cache sees the write");
+    // The client that it is derived from is not affected.
+    client.create(&config_map(&fixture, "b", "first")).await.unwrap();
+}
+
+// C5
+#[steersman_testing::test]
+async fn a_configured_impersonation_is_not_mixed_with_another(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let mut config = support::config(&fixture, &proxy);
+    config.auth_info.impersonate = Some("joe".to_owned());
+    let client = Cluster::new(config).unwrap().client();
+    let error = client.impersonate(&Impersonation::user("jane")).unwrap_err();
+    assert!(matches!(&error, ImpersonationError::Configured { configured, .. } if configured == "joe"));
+    let error = client.impersonate(&Impersonation::user("")).unwrap_err();
+    assert!(error.to_string().contains("joe"), "{error}");
+}
+
+/// Two versions of a kind, and a client of each.
+async fn versions(fixture: &Fixture, client: &Client) -> [KindClient<DynamicObject>; 2] {
+    let version = |name: &str| {
+        json!({
+            "name": name, "served": true, "storage": name == "v1",
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+        })
+    };
+    let group = fixture.group();
+    let definition: CustomResourceDefinition = object(json!({
+        "metadata": {"name": format!("widgets.{group}")},
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [version("v1"), version("v1beta1")],
+        },
+    }));
+    fixture.install(&definition).await;
+    ["v1", "v1beta1"].map(|version| client.of(&Resource::new(group, version, "Widget", "widgets")))
+}
+
+// C5: the limit of `client.rs`, and its remedy.
+#[steersman_testing::test]
+async fn a_write_through_another_version_is_visible_at_its_revision(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let cluster = cluster(&fixture, &proxy).await;
+    let [stable, beta] = versions(&fixture, &cluster.client()).await;
+    let widget: DynamicObject = object(json!({
+        "metadata": {"name": "a", "namespace": fixture.namespace()}, "spec": {"size": 1},
+    }));
+    let mut widget = stable.create(&widget).await.unwrap();
+    let size = |widget: &DynamicObject| widget.data["spec"]["size"].clone();
+    assert_eq!(size(&beta.get_required(&key(&fixture, "a")).await.unwrap()), 1);
+    assert_eq!(size(&stable.get_required(&key(&fixture, "a")).await.unwrap()), 1);
+
+    // While the watches deliver nothing, only reads of the written version see the write.
+    let stall = proxy.inject(Matching::watches().path("/widgets"), Fault::stall());
+    proxy.cut(&Matching::watches().path("/widgets"), Cut::Clean);
+    widget.data["spec"]["size"] = json!(2);
+    let written = stable.update(&widget).await.unwrap();
+    assert_eq!(size(&stable.get_required(&key(&fixture, "a")).await.unwrap()), 2);
+    let version = written.metadata.resource_version.unwrap();
+    let brief = cluster
+        .client()
+        .timeout(Duration::from_millis(50))
+        .of(beta.resource());
+    let error = brief
+        .wait_for_revision(fixture.namespace(), &version)
+        .await
+        .unwrap_err();
+    assert!(error.is_timeout(), "{error}");
+    assert!(
+        std::error::Error::source(&error).is_some_and(|source| source.to_string().contains(&version)),
+        "{error:?}"
+    );
+    assert_eq!(size(&beta.get_required(&key(&fixture, "a")).await.unwrap()), 1);
+
+    drop(stall);
+    beta.wait_for_revision(fixture.namespace(), &version)
+        .await
+        .unwrap();
+    assert_eq!(size(&beta.get_required(&key(&fixture, "a")).await.unwrap()), 2);
+    // A client that reads from the server does not wait.
+    let live = cluster.live().of(beta.resource());
+    live.wait_for_revision(fixture.namespace(), "99999999999999")
+        .await
+        .unwrap();
 }

@@ -2,8 +2,9 @@
 //! Authenticates and authorizes HTTP requests by asking the API server.
 //!
 //! # Guarantees
-//! 1. A request passes only if the API server authenticates its bearer token (TokenReview) and authorizes the user for the
-//!    path and the method (SubjectAccessReview).
+//! 1. A request passes only if its user is known, and the API server authorizes the user for the path and the method
+//!    (SubjectAccessReview). The user is that of the client certificate, verified with the client CA of the server. Without a
+//!    certificate, the API server authenticates the bearer token (TokenReview).
 //! 2. Results are cached: identities for 1 min, permissions for 5 min, denials for 30 s. Failed reviews are not cached. The
 //!    keys are digests, so the cache contains no tokens.
 //! 3. A review fails if the API server does not respond within 10 s.
@@ -17,7 +18,10 @@ use serde_json::{Value, json};
 use steersman_core::{Clock, error_chain};
 
 use crate::{
-    BoxError, HttpHandler, HttpRequest, HttpResponse, handler::text_response, routes::percent_decoded,
+    BoxError, HttpHandler, HttpRequest, HttpResponse,
+    handler::text_response,
+    routes::percent_decoded,
+    tls::{CertificateUser, ClientCertificate},
 };
 use cache::{Cache, Digest, digest};
 
@@ -42,7 +46,7 @@ pub(crate) struct AuthFilter {
 
 /// An authenticated user.
 struct User {
-    /// `username`, `uid`, `groups` and `extra` of the TokenReview.
+    /// `username`, `uid`, `groups` and `extra` of the TokenReview, or `username` and `groups` of the certificate.
     info: Value,
     digest: Digest,
 }
@@ -110,7 +114,11 @@ impl AuthFilter {
             async move {
                 let verb = request.method().as_str().to_lowercase();
                 let path = percent_decoded(request.uri().path());
-                match filter.check(request.headers(), &verb, &path).await {
+                let certificate = request.extensions().get::<ClientCertificate>().cloned();
+                match filter
+                    .check(certificate.as_ref(), request.headers(), &verb, &path)
+                    .await
+                {
                     Ok(()) => Ok(request),
                     Err(rejection) => Err(rejection.response()),
                 }
@@ -118,14 +126,17 @@ impl AuthFilter {
         })
     }
 
-    async fn check(&self, headers: &HeaderMap, verb: &str, path: &str) -> Result<(), Rejection> {
-        let token = bearer_token(headers).ok_or(Rejection::Unauthorized)?;
-        let user = self.authenticate(token).await;
-        let user = user.map_err(|error| Rejection::ReviewFailed {
-            message: "Authentication failed\n".to_owned(),
-            error,
-        })?;
-        let user = user.ok_or(Rejection::Unauthorized)?;
+    async fn check(
+        &self,
+        certificate: Option<&ClientCertificate>,
+        headers: &HeaderMap,
+        verb: &str,
+        path: &str,
+    ) -> Result<(), Rejection> {
+        let user = match certificate.and_then(ClientCertificate::user) {
+            Some(user) => Arc::new(User::from_certificate(&user)),
+            None => self.user_of_token(headers).await?,
+        };
         let name = user.name();
         let allowed = self.authorize(&user, verb, path).await;
         let allowed = allowed.map_err(|error| Rejection::ReviewFailed {
@@ -135,6 +146,16 @@ impl AuthFilter {
         allowed.then_some(()).ok_or_else(|| Rejection::Forbidden {
             message: format!("Authorization denied for user {name}\n"),
         })
+    }
+
+    async fn user_of_token(&self, headers: &HeaderMap) -> Result<Arc<User>, Rejection> {
+        let token = bearer_token(headers).ok_or(Rejection::Unauthorized)?;
+        let user = self.authenticate(token).await;
+        let user = user.map_err(|error| Rejection::ReviewFailed {
+            message: "Authentication failed\n".to_owned(),
+            error,
+        })?;
+        user.ok_or(Rejection::Unauthorized)
     }
 
     async fn authenticate(&self, token: &str) -> Result<Option<Arc<User>>, ReviewError> {
@@ -197,8 +218,19 @@ impl User {
     fn from_status(status: &Value) -> Result<Self, ReviewError> {
         let info = status.get("user").cloned();
         let info = info.ok_or(ReviewError::Malformed(TOKEN_REVIEW.kind))?;
+        Ok(Self::new(info))
+    }
+
+    /// As API servers do, adds the group of all authenticated users.
+    fn from_certificate(user: &CertificateUser) -> Self {
+        let groups = user.groups.iter().map(String::as_str);
+        let groups: Vec<_> = groups.chain(["system:authenticated"]).collect();
+        Self::new(json!({"username": user.name, "groups": groups}))
+    }
+
+    fn new(info: Value) -> Self {
         let digest = digest([info.to_string().as_bytes()]);
-        Ok(Self { info, digest })
+        Self { info, digest }
     }
 
     fn name(&self) -> &str {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A small HTTP/1.1 server for probes, metrics and webhooks, on top of hyper.
+//! A small HTTP server for probes, metrics and webhooks, on top of hyper: HTTP/1.1, and over TLS also HTTP/2.
 //!
 //! hyper parses requests, enforces the limits of headers and ends connections gracefully. This module accepts connections and
 //! owns them. It does not use `axum::serve`, which applies hyper's default limits, and whose connection tasks outlive the
@@ -13,15 +13,19 @@
 //!    that are still open at the deadline.
 //! 4. An idle connection is closed after 90 s. A connection is also closed if a request header takes longer than 32 s,
 //!    counted from its first byte, or from the start of the connection, including the TLS handshake, for the first header.
-//! 5. A header of more than 1 MiB gets status 431.
+//!    Over HTTP/2, each header after the first must be complete within the idle time.
+//! 5. A header of more than 1 MiB gets status 431. Over HTTP/2, the limit is 64 KiB.
 //! 6. A request body that is not complete 32 s after the handler first had to wait for it fails to be read.
 //! 7. A connection is closed if its client accepts no data of a response for 90 s.
+//! 8. An HTTP/2 connection has at most 100 concurrent requests. A client that resets requests, or sends more frames than
+//!    they need, loses its connection.
 //!
 //! # Not promised
-//! HTTP/2: probes, scrapers and API servers do not need it, and a server that does not speak it is safe from the attacks
-//! on it.
+//! HTTP/2 without TLS.
 
+mod activity;
 mod connection;
+mod http2;
 mod timeouts;
 
 use std::{
@@ -189,7 +193,7 @@ impl Server {
         let (sender, receiver) = watch::channel(false);
         let connection = Connection {
             routes,
-            acceptor: tls.as_ref().map(Tls::acceptor),
+            tls: tls.clone(),
             clock: Arc::clone(&clock),
             shutdown: receiver,
         };

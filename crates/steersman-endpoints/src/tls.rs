@@ -4,6 +4,11 @@
 //! # Guarantees
 //! 1. Changed certificate files are loaded within 10 s. New connections use the new certificate; open connections stay.
 //! 2. If the files are incomplete or do not match, the last valid pair stays in use, and the log names the problem once.
+//! 3. A [client CA](Tls::client_ca) is reloaded in the same way. A client certificate is verified in the handshake and again
+//!    with each request, so that it counts only while it is valid and its CA is in the file.
+
+mod client_ca;
+mod subject;
 
 use std::{
     fmt, io,
@@ -19,20 +24,29 @@ use rustls::{
     crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject},
     server::{ClientHello, ResolvesServerCert},
-    sign::CertifiedKey,
+    sign::{CertifiedKey, SingleCertAndKey},
 };
 use steersman_core::{Clock, Mutex, RwLock, error_chain};
 use tokio_rustls::TlsAcceptor;
+
+use client_ca::ClientCa;
+pub(crate) use client_ca::{CertificateUser, ClientCertificate};
 
 /// Interval between two reads of the files. Kubernetes takes up to a minute to update a mounted Secret, so watching the
 /// file system would gain little.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// TLS configuration of a server. Clones share the certificate.
+/// The ALPN name of HTTP/2.
+pub(crate) const HTTP_2: &[u8] = b"h2";
+
+/// TLS configuration of a server, with HTTP/2 and HTTP/1.1. Clones share the certificate.
 #[derive(Clone)]
 pub struct Tls {
     config: Arc<ServerConfig>,
+    /// `None` for a rustls configuration of the user, which stays as it is.
+    resolver: Option<Arc<dyn ResolvesServerCert>>,
     files: Option<Arc<Files>>,
+    client_ca: Option<Arc<ClientCa>>,
 }
 
 /// TLS could not be configured.
@@ -70,6 +84,21 @@ pub enum TlsError {
         #[source]
         source: rustls::Error,
     },
+    /// A certificate in a CA file cannot be used, or the file has none.
+    #[error("cannot use the client CA in {}", path.display())]
+    ClientCa {
+        /// The CA file.
+        path: PathBuf,
+        /// The error of rustls.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A [rustls configuration](Tls::config) has its own verifier of client certificates.
+    #[error("cannot set the client CA of a rustls configuration; set its verifier")]
+    OwnConfig,
+    /// Client certificates are required, and no CA is set that verifies them.
+    #[error("cannot require client certificates without a CA; call `client_ca` first")]
+    NoClientCa,
     /// The self-signed certificate could not be generated.
     #[error("cannot generate a self-signed certificate")]
     SelfSigned(#[source] rcgen::Error),
@@ -106,11 +135,9 @@ impl Tls {
         let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
         let generated = rcgen::generate_simple_self_signed(names).map_err(TlsError::SelfSigned)?;
         let key = PrivatePkcs8KeyDer::from(generated.signing_key.serialize_der());
-        let mut config = builder()?
-            .with_single_cert(vec![generated.cert.der().clone()], key.into())
-            .map_err(TlsError::Setup)?;
-        config.alpn_protocols = protocols();
-        Ok(Self::config(Arc::new(config)))
+        let chain = vec![generated.cert.der().clone()];
+        let certified = CertifiedKey::from_der(chain, key.into(), &provider()).map_err(TlsError::Setup)?;
+        Self::of(Arc::new(SingleCertAndKey::from(certified)), None, None)
     }
 
     /// Loads a certificate chain and a private key from PEM files such as `tls.crt` and `tls.key`, and reloads them when
@@ -136,18 +163,70 @@ impl Tls {
             failures: Counter::default(),
         });
         files.reads.inc();
-        let mut config = builder()?.with_cert_resolver(Arc::clone(&files) as _);
-        config.alpn_protocols = protocols();
-        Ok(Self {
-            config: Arc::new(config),
-            files: Some(files),
-        })
+        Self::of(Arc::clone(&files) as _, Some(files), None)
     }
 
-    /// Uses a rustls configuration. Its ALPN protocols should be `http/1.1` only.
+    /// Uses a rustls configuration. Its ALPN protocols should be `h2` and `http/1.1`, or one of them. Client certificates
+    /// that it verifies admit a client to the server, and do not authenticate a user.
     #[must_use]
     pub fn config(config: Arc<ServerConfig>) -> Self {
-        Self { config, files: None }
+        Self {
+            config,
+            resolver: None,
+            files: None,
+            client_ca: None,
+        }
+    }
+
+    /// Accepts client certificates of the CAs in this PEM file, and reloads it when it changes. A running server reads it
+    /// every 10 s. Default: no client certificates.
+    ///
+    /// A certificate authenticates its user as API servers do: the common name of the subject is the name, and the
+    /// organizations are the groups. Clients without a certificate connect too, and can send a token. A certificate of
+    /// another CA, or an expired one, fails the handshake.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or contains no CA certificate. For a [rustls configuration](Self::config), always.
+    pub fn client_ca(self, file: impl Into<PathBuf>) -> Result<Self, TlsError> {
+        let is_required = false;
+        self.with_client_ca(ClientCa::load(file.into(), is_required)?)
+    }
+
+    /// Requires a client certificate of the [client CA](Self::client_ca): the handshake fails without one. Use it for
+    /// probes and other routes that no token protects. Default: certificates are optional.
+    ///
+    /// # Errors
+    /// If no client CA is set.
+    pub fn require_client_certificate(self) -> Result<Self, TlsError> {
+        let ca = self.client_ca.as_ref().ok_or(TlsError::NoClientCa)?.required();
+        self.with_client_ca(ca)
+    }
+
+    fn with_client_ca(self, ca: ClientCa) -> Result<Self, TlsError> {
+        let resolver = self.resolver.ok_or(TlsError::OwnConfig)?;
+        Self::of(resolver, self.files, Some(Arc::new(ca)))
+    }
+
+    fn of(
+        resolver: Arc<dyn ResolvesServerCert>,
+        files: Option<Arc<Files>>,
+        client_ca: Option<Arc<ClientCa>>,
+    ) -> Result<Self, TlsError> {
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Setup)?;
+        let builder = match &client_ca {
+            Some(ca) => builder.with_client_cert_verifier(Arc::clone(ca) as _),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_cert_resolver(Arc::clone(&resolver));
+        config.alpn_protocols = vec![HTTP_2.to_vec(), b"http/1.1".to_vec()];
+        Ok(Self {
+            config: Arc::new(config),
+            resolver: Some(resolver),
+            files,
+            client_ca,
+        })
     }
 
     /// Registers the metrics of certificate reads, with the names of controller-runtime.
@@ -168,15 +247,31 @@ impl Tls {
         TlsAcceptor::from(Arc::clone(&self.config))
     }
 
-    /// Reloads the certificate files when they change. Never completes.
+    /// Returns the certificate that the client of a connection presented, if this configuration has a client CA.
+    pub(crate) fn client_certificate(
+        &self,
+        presented: Option<&[CertificateDer<'static>]>,
+    ) -> Option<ClientCertificate> {
+        Some(ClientCertificate {
+            chain: presented?.into(),
+            ca: Arc::clone(self.client_ca.as_ref()?),
+        })
+    }
+
+    /// Reloads the files when they change. Never completes.
     pub(crate) async fn reload(&self, clock: &dyn Clock) {
-        let Some(files) = &self.files else {
+        if self.files.is_none() && self.client_ca.is_none() {
             return std::future::pending().await;
-        };
+        }
         loop {
             clock.sleep_until(clock.now() + RELOAD_INTERVAL).await;
-            let result = files.reload().await;
-            files.log(result);
+            if let Some(files) = &self.files {
+                let result = files.reload().await;
+                files.log(result);
+            }
+            if let Some(ca) = &self.client_ca {
+                ca.reload().await;
+            }
         }
     }
 }
@@ -233,6 +328,7 @@ impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")
             .field("files", &self.files)
+            .field("client_ca", &self.client_ca)
             .finish_non_exhaustive()
     }
 }
@@ -290,15 +386,4 @@ fn read(path: &Path, content: io::Result<Vec<u8>>) -> Result<Vec<u8>, TlsError> 
 /// An explicit provider, so that rustls does not fail in a process whose crates enable several.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
-}
-
-fn builder() -> Result<rustls::ConfigBuilder<ServerConfig, rustls::server::WantsServerCert>, TlsError> {
-    Ok(ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(TlsError::Setup)?
-        .with_no_client_auth())
-}
-
-fn protocols() -> Vec<Vec<u8>> {
-    vec![b"http/1.1".to_vec()]
 }

@@ -133,6 +133,17 @@ impl<T> Kind<T> {
         self.scoped(|scope| scope.fields(selector))
     }
 
+    /// Selects objects of this namespace by labels, instead of the selector of [`labels`](Self::labels); see
+    /// [`Scope::labels_in`].
+    pub fn labels_in(self, namespace: &str, selector: impl Into<String>) -> Self {
+        self.scoped(|scope| scope.labels_in(namespace, selector))
+    }
+
+    /// Selects objects of this namespace by fields, instead of the selector of [`fields`](Self::fields).
+    pub fn fields_in(self, namespace: &str, selector: impl Into<String>) -> Self {
+        self.scoped(|scope| scope.fields_in(namespace, selector))
+    }
+
     /// Drops changes that the predicate rejects. With several calls, all predicates have to accept.
     pub fn when(mut self, predicate: Predicate<T>) -> Self {
         self.predicates.push(predicate);

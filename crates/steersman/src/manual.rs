@@ -8,20 +8,21 @@
 //! 5. [Warm replicas](warm_replicas): leader election, and standbys that take over without a list.
 //! 6. [Several clusters](clusters): one manager, any number of clusters.
 //! 7. [Connecting](connecting): proxies, credentials that change, limits.
-//! 8. [Status and conditions](status): what your operator reports about an object.
-//! 9. [Children](children): objects that your operator creates and keeps as they should be.
-//! 10. [Apply sets](apply_sets): objects of any kinds and namespaces, which are pruned.
-//! 11. [References](references): objects that others own, and whose changes matter to yours.
-//! 12. [Finalizers](finalizers): cleanup before an object is deleted.
-//! 13. [External resources](external_resources): things outside of the cluster, without leaks and duplicates.
-//! 14. [Versions](versions): change a kind without losing objects; storage migration.
-//! 15. [Webhooks](webhooks): defaults, rules and versions, with certificates that rotate without a failed call.
-//! 16. [Errors](errors): retries, and how users see a failure.
-//! 17. [Switches](switches): suspend an object, request a reconcile, or only observe.
-//! 18. [Live configuration](live_configuration): settings that change while your operator runs.
-//! 19. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
-//! 20. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
-//! 21. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
+//! 8. [The client in depth](client): pages, namespaces, impersonation, metrics of requests, endpoints.
+//! 9. [Status and conditions](status): what your operator reports about an object.
+//! 10. [Children](children): objects that your operator creates and keeps as they should be.
+//! 11. [Apply sets](apply_sets): objects of any kinds and namespaces, which are pruned.
+//! 12. [References](references): objects that others own, and whose changes matter to yours.
+//! 13. [Finalizers](finalizers): cleanup before an object is deleted.
+//! 14. [External resources](external_resources): things outside of the cluster, without leaks and duplicates.
+//! 15. [Versions](versions): change a kind without losing objects; storage migration.
+//! 16. [Webhooks](webhooks): defaults, rules and versions, with certificates that rotate without a failed call.
+//! 17. [Errors](errors): retries, and how users see a failure.
+//! 18. [Switches](switches): suspend an object, request a reconcile, or only observe.
+//! 19. [Live configuration](live_configuration): settings that change while your operator runs.
+//! 20. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
+//! 21. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
+//! 22. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -73,6 +74,9 @@ pub mod clusters {}
 
 #[doc = include_str!("manual/connecting.md")]
 pub mod connecting {}
+
+#[doc = include_str!("manual/client.md")]
+pub mod client {}
 
 #[doc = include_str!("manual/controller_runtime.md")]
 pub mod controller_runtime {}

@@ -3,25 +3,17 @@
 
 use std::{
     ops::Deref,
-    sync::{Arc, OnceLock, Weak},
+    sync::{Arc, Weak},
 };
 
 use super::{Inner, Key};
-use crate::{Informer, Overlay, Store};
+use crate::{Informer, Store};
 
 /// A handle to an informer of a cache. The informer runs as long as a handle exists.
 #[derive(Clone, Debug)]
 pub struct InformerHandle {
-    pub(super) access: Access,
-    pub(super) lease: Arc<Lease>,
-}
-
-/// An informer and the overlay of its cache. It is no handle: the cache can end the informer at any time.
-#[derive(Clone, Debug)]
-pub(super) struct Access {
     pub(super) informer: Informer,
-    /// Created by the first write, so that reads without writes cost nothing extra.
-    pub(super) overlay: Arc<OnceLock<Overlay>>,
+    pub(super) lease: Arc<Lease>,
 }
 
 /// Notifies the cache on drop that the informer has no handle left.
@@ -32,19 +24,10 @@ pub(super) struct Lease {
 }
 
 impl InformerHandle {
-    /// Returns the objects including writes made through the same cache.
+    /// Returns the objects including writes made through the same cache, before or after this call.
     #[must_use]
     pub fn view(&self) -> Store {
-        self.access.view()
-    }
-}
-
-impl Access {
-    pub(super) fn view(&self) -> Store {
-        match self.overlay.get() {
-            Some(overlay) => overlay.store(),
-            None => self.informer.store().clone(),
-        }
+        self.informer.store().with_writes()
     }
 }
 
@@ -60,6 +43,6 @@ impl Deref for InformerHandle {
     type Target = Informer;
 
     fn deref(&self) -> &Informer {
-        &self.access.informer
+        &self.informer
     }
 }

@@ -7,11 +7,8 @@ use steersman_core::Mutex;
 
 use tokio::sync::Notify;
 
-use super::{
-    Cache, InformerHandle, ObjectDetail,
-    held::{Access, Lease},
-};
-use crate::{Resource, Scope, Store};
+use super::{Cache, InformerHandle, ObjectDetail, held::Lease};
+use crate::{Informer, Resource, Scope, Store};
 
 /// The scopes in which a [`Reader`](crate::Reader) reads resources.
 ///
@@ -141,11 +138,11 @@ impl Opened {
         resource: &Resource,
         scope: Option<&Scope>,
         wanted: ObjectDetail,
-    ) -> Option<(Access, Arc<Lease>)> {
+    ) -> Option<(Informer, Arc<Lease>)> {
         let all = self.by_resource.lock();
         let mut openings = all.get(resource)?.iter();
         let found = openings.find(|opening| opening.is(scope, wanted) && !opening.held.is_ended())?;
-        Some((found.held.access.clone(), Arc::clone(&found.held.lease)))
+        Some((found.held.informer.clone(), Arc::clone(&found.held.lease)))
     }
 
     /// Records an opened informer, replacing one that has ended.

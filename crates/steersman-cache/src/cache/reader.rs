@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Typed reads through a cache.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use kube::Resource as KubeResource;
 use serde::de::DeserializeOwned;
 
 use super::{
     Cache, InformerHandle, ReadScopes, View,
-    held::{Access, Lease},
+    held::Lease,
     live,
     read_scopes::{ByResource, Opened},
 };
-use crate::{DecodeError, Informer, Query, Resource, Scope, WatchError};
+use crate::{DecodeError, Informer, Query, Resource, Revision, Scope, WatchError};
 
 /// Behaviour of a read whose kind has no informer. Default: [`Start`](Self::Start).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,8 @@ pub enum CacheMissPolicy {
 /// # Scopes
 /// A read covers the objects in the [scopes](ReadScopes) of its reader. If these do not name the resource, a read covers the
 /// configured scope of the cache. A read does not find an object that a label or field selector leaves out. A namespace that
-/// no scope contains is an [error](ReadError::UnknownNamespace). To read in another scope, use [`in_scope`](Self::in_scope).
+/// no scope contains is an [error](ReadError::UnknownNamespace). A list without a namespace covers all namespaces of the
+/// scopes, after all of them are in sync. To read in another scope, use [`in_scope`](Self::in_scope).
 #[derive(Debug)]
 pub struct Reader {
     cache: Cache,
@@ -95,8 +96,20 @@ pub enum ReadError {
         resource: Resource,
         /// The cached namespaces, comma-separated.
         cached: String,
-        /// The namespace that was asked for, or `all namespaces`.
+        /// The namespace that was asked for.
         asked: String,
+    },
+    /// The cache did not reach a revision in time; see [`Reader::reached`].
+    #[error(
+        "{resource} did not reach revision {revision} in the cache within {limit:?}; check the watch, or wait longer"
+    )]
+    NotReached {
+        /// The kind that was asked for.
+        resource: Resource,
+        /// The revision.
+        revision: Revision,
+        /// The timeout.
+        limit: Duration,
     },
     /// The object does not match the type.
     #[error(transparent)]
@@ -234,14 +247,16 @@ impl Reader {
                 if let Some(store) = self.opened.readable(resource, scope, wanted, namespace) {
                     return Ok(Some(View::of(store)));
                 }
-                let access = self.access(resource, scope, namespace, wanted).await?;
-                return Ok(access.map(|access| View::of(access.view())));
+                let informer = self.in_sync(resource, scope, namespace, wanted).await?;
+                return Ok(informer.map(|informer| View::of(informer.store().with_writes())));
             }
         };
         let (mut stores, mut outside) = (Vec::new(), None);
         for scope in scopes {
-            match self.access(resource, scope.as_ref(), namespace, wanted).await {
-                Ok(Some(access)) => stores.push((access.informer.scope().whole(), access.view())),
+            match self.in_sync(resource, scope.as_ref(), namespace, wanted).await {
+                Ok(Some(informer)) => {
+                    stores.push((informer.scope().whole(), informer.store().with_writes()));
+                }
                 Ok(None) => return Ok(None),
                 Err(error @ ReadError::UnknownNamespace { .. }) => outside = Some(error),
                 Err(error) => return Err(error),
@@ -253,22 +268,63 @@ impl Reader {
         }
     }
 
+    /// Waits until the cached objects of a namespace include all changes up to this revision; an empty name means all
+    /// namespaces. Starts an informer like a read. Returns at once if reads query the API server.
+    ///
+    /// The watch delivers changes of its own objects immediately. It reaches a revision of other objects with the next bookmark
+    /// of the server, about once a minute.
+    ///
+    /// # Errors
+    /// See [`ReadError`]. It has no timeout: the caller sets one.
+    ///
+    /// # Cancel safety
+    /// Safe to drop at any time.
+    pub async fn reached(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        wanted: ObjectDetail,
+        revision: &Revision,
+    ) -> Result<(), ReadError> {
+        let configured = [None];
+        let scopes = self.scopes.get(resource).map_or(&configured[..], Vec::as_slice);
+        let (mut found, mut outside) = (false, None);
+        for scope in scopes {
+            match self.in_sync(resource, scope.as_ref(), namespace, wanted).await {
+                Ok(Some(informer)) => {
+                    found = true;
+                    tokio::select! {
+                        biased;
+                        () = informer.store().reached(namespace, revision) => {}
+                        () = informer.ended() => {
+                            return Err(ReadError::NotCached { resource: resource.clone() });
+                        }
+                    }
+                }
+                Ok(None) => return Ok(()),
+                Err(error @ ReadError::UnknownNamespace { .. }) => outside = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        outside.filter(|_| !found).map_or(Ok(()), Err)
+    }
+
     /// Returns the informer of one scope, after it is in sync for a namespace.
-    async fn access(
+    async fn in_sync(
         &self,
         resource: &Resource,
         scope: Option<&Scope>,
         namespace: &str,
         wanted: ObjectDetail,
-    ) -> Result<Option<Access>, ReadError> {
-        let Some((access, share)) = self.informer(resource, scope, wanted)? else {
+    ) -> Result<Option<Informer>, ReadError> {
+        let Some((informer, share)) = self.informer(resource, scope, wanted)? else {
             return Ok(None);
         };
-        match ready(&access.informer, namespace).await {
-            Ok(()) => Ok(Some(access)),
+        match ready(&informer, namespace).await {
+            Ok(()) => Ok(Some(informer)),
             Err(error) => {
                 if let (ReadError::Absent { .. }, Some(share)) = (&error, share) {
-                    drop(access);
+                    drop(informer);
                     self.let_go(resource, share);
                 }
                 Err(error)
@@ -294,7 +350,7 @@ impl Reader {
         if self.missing != CacheMissPolicy::Start {
             let running = self.cache.running(resource, scope, wanted);
             return match (running, self.missing) {
-                (Some(access), _) => Ok(Some((access, None))),
+                (Some(informer), _) => Ok(Some((informer, None))),
                 (None, _) if self.cache.is_absent(resource) => Err(ReadError::Absent {
                     resource: resource.clone(),
                 }),
@@ -304,8 +360,8 @@ impl Reader {
                 }),
             };
         }
-        if let Some((access, lease)) = self.opened.get(resource, scope, wanted) {
-            return Ok(Some((access, Some(lease))));
+        if let Some((informer, lease)) = self.opened.get(resource, scope, wanted) {
+            return Ok(Some((informer, Some(lease))));
         }
         if wanted == ObjectDetail::Whole && self.opened.is_metadata_only(resource, scope) {
             return Err(ReadError::MetadataOnly {
@@ -322,39 +378,34 @@ impl Reader {
             None => self.cache.informer_for(resource, wanted),
         };
         self.opened.insert(resource, scope, wanted, held.clone());
-        Ok(Some((held.access, Some(held.lease))))
+        Ok(Some((held.informer, Some(held.lease))))
     }
 }
 
 /// The informer to read from, and the reader's lease on it, if it has one.
-type Read = (Access, Option<Arc<Lease>>);
+type Read = (Informer, Option<Arc<Lease>>);
 
 /// Waits until the informer is in sync for this namespace, or fails for it. Other namespaces do not matter.
 async fn ready(informer: &Informer, namespace: &str) -> Result<(), ReadError> {
     let resource = || informer.resource().clone();
-    let health = match informer.settled_in(namespace).await {
-        Ok(health) => health,
+    let in_the_way = match informer.settled_in(namespace).await {
+        Ok(error) => error,
         Err(scope) => {
             let cached = scope.parts().into_iter().collect::<Vec<_>>().join(", ");
-            let asked = if namespace.is_empty() {
-                "all namespaces".to_owned()
-            } else {
-                namespace.to_owned()
-            };
             return Err(ReadError::UnknownNamespace {
                 resource: resource(),
                 cached,
-                asked,
+                asked: namespace.to_owned(),
             });
         }
     };
-    match health.in_the_way() {
-        Some(reason) if **reason == WatchError::NotInstalled => {
+    match in_the_way {
+        Some(reason) if *reason == WatchError::NotInstalled => {
             Err(ReadError::Absent { resource: resource() })
         }
         Some(reason) => Err(ReadError::NotSynced {
             resource: resource(),
-            reason: Arc::clone(reason),
+            reason,
         }),
         None if informer.is_ended() => Err(ReadError::NotCached { resource: resource() }),
         None => Ok(()),

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Makes writes through a cache visible to its readers immediately.
 
-use std::sync::{Arc, OnceLock};
-
 use steersman_core::ObjectKey;
 
-use super::{Cache, held::Access};
+use super::Cache;
 use crate::{Informer, InvalidObject, Object, Overlay, Resource, Revision};
 
 impl Cache {
@@ -18,23 +16,23 @@ impl Cache {
     /// # Errors
     /// If the JSON is no Kubernetes object.
     pub fn wrote(&self, resource: &Resource, json: &[u8]) -> Result<(), InvalidObject> {
-        for Access { informer, overlay } in self.accesses(resource) {
+        for informer in self.informers_of(resource) {
             let object = Object::from_slice(json)?;
             let is_in = informer.store().admits(&object)
                 && informer.scope().holds(&object).unwrap_or_else(|| {
                     let known = informer.store().get(object.namespace(), object.name());
                     known.is_some_and(|known| known.uid() == object.uid())
                 });
-            let shown = || match overlay.get() {
-                Some(overlay) => overlay.store().get(object.namespace(), object.name()),
-                None => informer.store().get(object.namespace(), object.name()),
+            let shown = || {
+                let view = informer.store().with_writes();
+                view.get(object.namespace(), object.name())
             };
             if is_in {
-                self.overlay(&informer, &overlay).wrote(object);
+                self.overlay(&informer).wrote(object);
             } else if shown().is_some_and(|shown| shown.uid() == object.uid()) {
                 // The write moved the object out of the informer's scope.
                 let (key, revision) = (object.key(), object.revision());
-                self.overlay(&informer, &overlay)
+                self.overlay(&informer)
                     .deleted(&key, object.uid(), Some(&revision));
             }
         }
@@ -47,19 +45,19 @@ impl Cache {
     /// If the deletion only begins, because of finalizers or a grace period, the server answers with the object: use
     /// [`wrote`](Self::wrote).
     pub fn deleted(&self, resource: &Resource, key: &ObjectKey, uid: &str, revision: Option<&Revision>) {
-        for Access { informer, overlay } in self.accesses(resource) {
-            self.overlay(&informer, &overlay).deleted(key, uid, revision);
+        for informer in self.informers_of(resource) {
+            self.overlay(&informer).deleted(key, uid, revision);
         }
     }
 
-    /// Returns the informers of a resource, each with the cell of its overlay.
-    fn accesses(&self, resource: &Resource) -> Vec<Access> {
+    /// Returns the informers of a resource.
+    fn informers_of(&self, resource: &Resource) -> Vec<Informer> {
         let entries = self.0.entries.lock();
         let of_resource = entries.iter().filter(|((found, _), _)| found == resource);
-        of_resource.map(|(_, entry)| entry.access.clone()).collect()
+        of_resource.map(|(_, entry)| entry.informer.clone()).collect()
     }
 
-    fn overlay<'a>(&self, informer: &Informer, place: &'a OnceLock<Overlay>) -> &'a Overlay {
-        place.get_or_init(|| Overlay::of_informer(informer.store(), Arc::clone(self.0.context.clock())))
+    fn overlay(&self, informer: &Informer) -> Overlay {
+        Overlay::of_informer(informer.store(), self.0.context.clock())
     }
 }

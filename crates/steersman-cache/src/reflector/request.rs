@@ -11,7 +11,7 @@ impl<S> Reflector<S> {
     /// Encodes the parameters of a list, plus `more`.
     pub(super) fn list_query(&self, more: &[(&str, &str)]) -> String {
         Serializer::new(String::new())
-            .extend_pairs(self.scope.selectors())
+            .extend_pairs(self.scope.selectors(&self.namespace))
             .extend_pairs(more)
             .finish()
     }

@@ -33,8 +33,9 @@ impl Namespaces {
         &self.named
     }
 
+    /// Returns true if it contains this namespace. An empty name means all of its namespaces.
     pub(super) fn cover(&self, namespace: &str) -> bool {
-        self.named.is_empty() || self.named.contains(namespace)
+        namespace.is_empty() || self.named.is_empty() || self.named.contains(namespace)
     }
 
     /// Returns true if the name is a DNS label, as namespaces require, or empty, which means all.

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads from a store.
 
-use std::sync::Arc;
+use std::{cmp::Ordering, sync::Arc};
 
 use serde::de::DeserializeOwned;
 use steersman_core::ObjectKey;
 
-use super::{Inner, Query, State, Store};
+use super::{Inner, Query, ShownWrites, State, Store};
 use crate::{
     DecodeError, Index, IndexConflict, Object, Revision,
     index::{AnyKept, IndexValue},
     overlay::Layer,
+    revision::compare,
 };
 
 impl Store {
@@ -185,11 +186,47 @@ impl Store {
         Ok(())
     }
 
+    /// Waits until all changes of a namespace up to this revision are stored; an empty name means all namespaces. A revision
+    /// that cannot be compared is reached only while it is the newest.
+    ///
+    /// # Cancel safety
+    /// Safe to drop at any time.
+    pub async fn reached(&self, namespace: &str, revision: &Revision) {
+        // Subscribes first: progress after the check below is notified.
+        let mut progress = self.inner.progress.subscribe();
+        let is_reached = |state: &State| {
+            compare(state.revision_in(namespace), revision.as_str()).is_some_and(Ordering::is_ge)
+        };
+        while !self.look(is_reached) {
+            if progress.changed().await.is_err() {
+                // The sender lives as long as `self`.
+                return;
+            }
+        }
+    }
+
     pub(crate) fn with_layer(&self, layer: &Arc<Layer>) -> Self {
         Self {
             inner: Arc::clone(&self.inner),
-            layer: Some(Arc::clone(layer)),
+            writes: ShownWrites::Of(Arc::clone(layer)),
         }
+    }
+
+    /// Returns a reader that also sees the writes of the cache, from the first write on.
+    pub(crate) fn with_writes(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            writes: ShownWrites::OfCache,
+        }
+    }
+
+    /// Returns the overlay of the cache. Creates it if this is the first write.
+    pub(crate) fn written(&self, create: impl FnOnce() -> Layer) -> &Arc<Layer> {
+        self.inner.written.get_or_init(|| {
+            let layer = Arc::new(create());
+            self.tell(&layer);
+            layer
+        })
     }
 
     /// Notifies an overlay of added and removed objects from now on.
@@ -218,7 +255,12 @@ impl Store {
     }
 
     fn layer(&self) -> Option<&Arc<Layer>> {
-        self.layer.as_ref().filter(|layer| !layer.is_empty())
+        let layer = match &self.writes {
+            ShownWrites::None => None,
+            ShownWrites::OfCache => self.inner.written.get(),
+            ShownWrites::Of(layer) => Some(layer),
+        };
+        layer.filter(|layer| !layer.is_empty())
     }
 
     fn list_under(&self, layer: &Layer, query: &Query) -> Vec<Arc<Object>> {

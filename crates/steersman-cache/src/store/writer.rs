@@ -136,6 +136,7 @@ impl StoreWriter {
     /// As [`advance_to`](Self::advance_to), but a list of the newest state can move the revision backwards.
     pub(crate) fn advance(&mut self, resource_version: &str, freshness: Freshness) {
         self.inner.write().advance(resource_version, freshness);
+        self.inner.notify_progress();
     }
 
     /// Returns objects that were written and deleted and appeared in no list and no event, as far as known by now.
@@ -186,6 +187,7 @@ impl StoreWriter {
         self.inner
             .write()
             .advance_part(namespace, revision, whole, freshness);
+        self.inner.notify_progress();
     }
 
     /// Removes and returns all objects, and resets the revision. Indexes stay.

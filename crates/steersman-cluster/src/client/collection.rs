@@ -18,12 +18,12 @@ use super::{
 use crate::{Error, Operation};
 
 /// Number of objects that one page of a list requests.
-const PAGE: usize = 500;
+pub(super) const PAGE: usize = 500;
 
 /// One page of a list.
 #[derive(Deserialize)]
 #[serde(bound = "K: DeserializeOwned", rename_all = "camelCase")]
-struct Page<K> {
+pub(super) struct Page<K> {
     #[serde(default)]
     api_version: Option<String>,
     #[serde(default)]
@@ -36,8 +36,8 @@ struct Page<K> {
 }
 
 impl<K: DeserializeOwned> Page<K> {
-    /// Decodes the items and the continue token of the next page.
-    fn decode(call: &Operation, json: &[u8]) -> Result<(Vec<K>, String), Error> {
+    /// Decodes the items and the metadata of a list.
+    pub(super) fn decode(call: &Operation, json: &[u8]) -> Result<(Vec<K>, ListMeta), Error> {
         let page: Self = answer::decode(call, json)?;
         let (api_version, kind) = (
             page.api_version.unwrap_or_default(),
@@ -54,8 +54,7 @@ impl<K: DeserializeOwned> Page<K> {
                 ),
             });
         }
-        let next = page.metadata.and_then(|metadata| metadata.continue_);
-        Ok((page.items.unwrap_or_default(), next.unwrap_or_default()))
+        Ok((page.items.unwrap_or_default(), page.metadata.unwrap_or_default()))
     }
 }
 
@@ -113,9 +112,7 @@ impl Client {
         let listed = self.pages(call, query, form, PAGE).await;
         match listed {
             // The server has expired the continue token: list everything in one request.
-            Err(error) if error.status().is_some_and(|status| status.reason == "Expired") => {
-                self.pages(call, query, form, 0).await
-            }
+            Err(error) if error.is_expired() => self.pages(call, query, form, 0).await,
             listed => listed,
         }
     }
@@ -144,28 +141,20 @@ impl Client {
             } else {
                 size.min(room)
             };
-            let version = &self.0.reads.resource_version;
-            // Later pages show the same resource version as the first page.
-            let is_of_version = next.is_empty() && !version.is_empty();
-            let plan = self
-                .selecting(RequestPlan::of_collection(Method::GET, call)?, query)
-                .accepting(form)
-                .with_if(is_of_version, "resourceVersion", version)
-                .with_if(is_of_version, "resourceVersionMatch", "NotOlderThan")
-                .with_if(size > 0, "limit", &size.to_string())
-                .with_if(!next.is_empty(), "continue", &next);
-            let json = self.exchange(plan).await?;
-            next = if query.has_index() {
-                let (items, next) = Page::<Value>::decode(call, &json)?;
+            let plan = RequestPlan::of_collection(Method::GET, call)?.accepting(form);
+            let json = self.exchange(self.paging(plan, query, size, &next)).await?;
+            let metadata = if query.has_index() {
+                let (items, metadata) = Page::<Value>::decode(call, &json)?;
                 for item in items {
                     found.extend(indexed(call, query, &item)?);
                 }
-                next
+                metadata
             } else {
-                let (items, next) = Page::<K>::decode(call, &json)?;
+                let (items, metadata) = Page::<K>::decode(call, &json)?;
                 found.extend(items.into_iter().map(Arc::new));
-                next
+                metadata
             };
+            next = metadata.continue_.unwrap_or_default();
             if next.is_empty() || found.len() >= wanted {
                 found.truncate(wanted);
                 return Ok(found);
@@ -175,6 +164,24 @@ impl Client {
 }
 
 impl Client {
+    /// Adds the parameters of one page of a list: selectors, resource version, size (zero for no limit), continue token.
+    pub(super) fn paging<'a>(
+        &self,
+        plan: RequestPlan<'a>,
+        query: &Query,
+        size: usize,
+        next: &str,
+    ) -> RequestPlan<'a> {
+        let version = &self.0.reads.resource_version;
+        // Later pages show the same resource version as the first page.
+        let is_of_version = next.is_empty() && !version.is_empty();
+        self.selecting(plan, query)
+            .with_if(is_of_version, "resourceVersion", version)
+            .with_if(is_of_version, "resourceVersionMatch", "NotOlderThan")
+            .with_if(size > 0, "limit", &size.to_string())
+            .with_if(!next.is_empty(), "continue", next)
+    }
+
     /// Adds the selectors of a query and of this client, as far as a server supports them.
     fn selecting<'a>(&self, plan: RequestPlan<'a>, query: &Query) -> RequestPlan<'a> {
         let (labels, fields) = (query.label_selector(), &self.0.reads.fields);

@@ -11,7 +11,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use steersman_cache::Query;
 use steersman_core::ObjectKey;
 
-use super::{Deletion, KindClient, Watch};
+use super::{Deletion, KindClient, ListPage, Watch};
 use crate::Error;
 
 /// Media types of the metadata of an object and of a list.
@@ -50,6 +50,21 @@ where
     /// It can be dropped at any time.
     pub async fn list(&self, query: &Query) -> Result<Vec<Arc<PartialObjectMeta<K>>>, Error> {
         self.0.list(query).await
+    }
+
+    /// As [`Client::list_page`](crate::Client::list_page), with the metadata of the objects.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn list_page(
+        &self,
+        query: &Query,
+        continue_token: Option<&str>,
+    ) -> Result<ListPage<PartialObjectMeta<K>>, Error> {
+        self.0.list_page(query, continue_token).await
     }
 
     /// Watches the metadata of a namespace, or of all namespaces if the name is empty; see

@@ -11,7 +11,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use steersman_cache::{ObjectDetail, Query, Resource};
 use steersman_core::ObjectKey;
 
-use super::{Client, Deletion, Kind, KindClient, MetadataClient, Watch};
+use super::{Client, Deletion, Kind, KindClient, ListPage, MetadataClient, Watch};
 use crate::Error;
 
 impl Client {
@@ -50,6 +50,60 @@ impl Client {
     /// It can be dropped at any time.
     pub async fn list<K: Kind>(&self, query: &Query) -> Result<Vec<Arc<K>>, Error> {
         self.kind().list(query).await
+    }
+
+    /// Returns one page of a list with its metadata, from the server. The query selects by namespace and labels; its
+    /// [limit](Query::limit) is the size of the page. Default: 500 objects; zero lists all objects in one answer.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use steersman_cache::Query;
+    /// # async fn example(client: steersman_cluster::Client) -> Result<(), steersman_cluster::Error> {
+    /// let query = Query::new().namespace("web").limit(100);
+    /// let mut page = client.list_page::<ConfigMap>(&query, None).await?;
+    /// while let Some(token) = &page.continue_token {
+    ///     page = client.list_page::<ConfigMap>(&query, Some(token)).await?;
+    /// }
+    /// println!("listed at {}", page.resource_version);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the token has [expired](Error::is_expired), the query has an index, one of the objects cannot be decoded as `K`,
+    /// or the server rejects the request or does not answer.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn list_page<K: Kind>(
+        &self,
+        query: &Query,
+        continue_token: Option<&str>,
+    ) -> Result<ListPage<K>, Error> {
+        self.kind().list_page(query, continue_token).await
+    }
+
+    /// Waits until the cached objects of a kind in this namespace include all changes up to a resource version. An empty name
+    /// means all namespaces. Use it for changes that the cache does not see as writes: writes through another version of the
+    /// kind, through [`kube`](Self::kube), or by another process that reports the resource version.
+    ///
+    /// It starts an informer like a read, and returns at once if reads of this client query the server. It waits for the
+    /// [timeout](Self::timeout) of this client. The watch delivers changes of its own objects immediately. It reaches the
+    /// resource version of another kind with the next bookmark of the server, about once a minute.
+    ///
+    /// # Errors
+    /// When the cache does not reach it [in time](Error::is_timeout), or cannot answer.
+    ///
+    /// # Cancel safety
+    /// It can be dropped at any time.
+    pub async fn wait_for_revision<K: Kind>(
+        &self,
+        namespace: &str,
+        resource_version: &str,
+    ) -> Result<(), Error> {
+        self.kind::<K>()
+            .wait_for_revision(namespace, resource_version)
+            .await
     }
 
     /// Returns a client for the metadata of a kind.

@@ -11,7 +11,10 @@ use kube::config::ExecConfig;
 use steersman_core::{Clock, MonotonicTime, Mutex};
 use tokio::sync::oneshot;
 
-use super::plugin::{Plugin, PluginError, Returned};
+use super::{
+    plugin::{Plugin, PluginError, Returned},
+    plugin_calls::PluginCalls,
+};
 
 /// Time before the expiry at which the plugin runs again, or a fifth of the whole time if that is shorter.
 const AHEAD: Duration = Duration::from_secs(60);
@@ -22,6 +25,7 @@ pub(super) struct Exec {
     plugin: Plugin,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
+    calls: PluginCalls,
     /// Held while the plugin runs.
     running: Arc<tokio::sync::Mutex<()>>,
 }
@@ -55,7 +59,8 @@ impl Exec {
     ) -> Result<Arc<Self>, PluginError> {
         let plugin = Plugin::new(config, timeout)?;
         let returned = Arc::new(plugin.run(clock.wall())?);
-        let ran = clock.now();
+        let (ran, calls) = (clock.now(), PluginCalls::default());
+        calls.add("no_error", 0);
         Ok(Arc::new(Self {
             plugin,
             clock,
@@ -67,12 +72,17 @@ impl Exec {
                 failed: None,
                 rejected: None,
             }),
+            calls,
             running: Arc::default(),
         }))
     }
 
     pub(super) fn command(&self) -> &str {
         self.plugin.command()
+    }
+
+    pub(super) fn calls(&self) -> &PluginCalls {
+        &self.calls
     }
 
     /// Returns the credentials without renewing them.
@@ -164,6 +174,11 @@ impl Exec {
     }
 
     fn store(&self, result: Result<Returned, PluginError>) -> Result<(), Arc<PluginError>> {
+        let (call_status, code) = result
+            .as_ref()
+            .err()
+            .map_or(("no_error", 0), PluginError::outcome);
+        self.calls.add(call_status, code);
         let mut state = self.state.lock();
         match result {
             Ok(returned) => {

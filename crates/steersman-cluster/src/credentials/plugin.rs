@@ -74,6 +74,20 @@ pub enum PluginError {
     },
 }
 
+impl PluginError {
+    /// Status and exit code with which client-go counts the call. It counts a call without exit code as 1.
+    pub(super) fn outcome(&self) -> (&'static str, i32) {
+        match self {
+            Self::Start { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                ("plugin_not_found_error", 1)
+            }
+            Self::Failed { status, .. } => ("plugin_execution_error", status.code().unwrap_or(1)),
+            Self::TimedOut { .. } => ("plugin_execution_error", 1),
+            _ => ("client_internal_error", 1),
+        }
+    }
+}
+
 /// Credentials that a plugin returned.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Returned {

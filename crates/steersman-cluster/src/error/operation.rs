@@ -42,7 +42,7 @@ impl Operation {
     }
 
     pub(super) fn is_write(&self) -> bool {
-        !matches!(self.verb, "get" | "list" | "watch")
+        !matches!(self.verb, "get" | "list" | "wait for" | "watch")
     }
 
     /// Returns the verb, such as `update`.

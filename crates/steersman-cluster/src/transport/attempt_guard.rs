@@ -7,7 +7,7 @@ use futures::future::select_all;
 use steersman_cache::WriteGuard;
 use steersman_core::{MonotonicTime, Mutex};
 
-use super::{SendError, SharedTransport};
+use super::{SendError, SharedTransport, histogram::Measured};
 use crate::{Closed, Fence};
 
 /// The request timed out.
@@ -53,6 +53,12 @@ impl AttemptGuard {
             deadline,
             is_read,
         }
+    }
+
+    /// Adds a request that got an answer to the histograms.
+    pub(super) fn measure(&self, measured: &Measured) {
+        let now = self.shared.clock.now();
+        self.shared.meter.histograms.add(measured, now, true);
     }
 
     /// Checks that the attempt is allowed to start or continue.

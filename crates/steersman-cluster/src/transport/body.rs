@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use kube::client::Body;
 
-use super::{AttemptGuard, SendError, limits::Permit};
+use super::{AttemptGuard, SendError, histogram::Measured, limits::Permit};
 
 /// Body with the conditions of its attempt. Aborting it closes its connection.
 pub(crate) struct Guarded {
@@ -23,6 +23,8 @@ pub(crate) struct Guarded {
     /// Place among the requests in flight, until the answer is read.
     permit: Permit,
     _held: Option<Arc<dyn Send + Sync>>,
+    /// `None` for a watch.
+    measured: Option<Measured>,
 }
 
 impl Guarded {
@@ -39,6 +41,21 @@ impl Guarded {
             ended: Box::pin(async move { conditions.ended().await }),
             permit,
             _held: held,
+            measured: None,
+        }
+    }
+
+    /// Measures the request up to the end of this body.
+    pub(super) fn measured(mut self, measured: Measured) -> Self {
+        self.measured = Some(measured);
+        self
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if let Some(measured) = &self.measured {
+            self.pass.measure(measured);
         }
     }
 }
@@ -62,6 +79,9 @@ impl http_body::Body for Guarded {
                 Poll::Ready(frame) => {
                     if frame.is_none() {
                         this.permit = None;
+                    }
+                    if let (Some(measured), Some(Ok(frame))) = (&mut this.measured, &frame) {
+                        measured.receive(frame.data_ref().map_or(0, Bytes::len));
                     }
                     return Poll::Ready(frame.map(|frame| frame.map_err(SendError::Failed)));
                 }

@@ -111,10 +111,10 @@ impl Limits {
         Some(now + delay.max(wait))
     }
 
-    /// Waits until an attempt is allowed to start.
-    pub(super) async fn admit(&self, is_long_running: bool) -> Permit {
+    /// Waits until an attempt is allowed to start. Also returns the time that it waited, if there is a limit.
+    pub(super) async fn admit(&self, is_long_running: bool) -> (Permit, Option<Duration>) {
         if self.requests.is_none() && self.in_flight.is_none() {
-            return None;
+            return (None, None);
         }
         let start = self.clock.now();
         let permit = match &self.in_flight {
@@ -137,7 +137,7 @@ impl Limits {
                 "request waited for the client-side limits of the cluster"
             );
         }
-        permit
+        (permit, Some(waited))
     }
 }
 

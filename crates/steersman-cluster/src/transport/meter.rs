@@ -8,7 +8,10 @@ use steersman_core::Mutex;
 use http::{Method, StatusCode};
 use tokio::sync::watch;
 
-use super::SendError;
+use super::{
+    SendError,
+    histogram::{RequestHistogram, RequestHistograms},
+};
 
 /// Number of requests with the same outcome: `rest_client_requests_total` and `rest_client_request_retries_total` of
 /// client-go.
@@ -46,6 +49,7 @@ pub(crate) struct Meter {
     host: String,
     requests: Counts,
     retries: Counts,
+    pub(super) histograms: RequestHistograms,
     contact: watch::Sender<Contact>,
 }
 
@@ -72,6 +76,7 @@ impl Meter {
             host,
             requests: Counts::default(),
             retries: Counts::default(),
+            histograms: RequestHistograms::default(),
             contact: watch::Sender::default(),
         }
     }
@@ -117,6 +122,11 @@ impl Meter {
     /// Returns the number of retries by outcome.
     pub(crate) fn retries(&self) -> Vec<RequestCount> {
         self.retries.all(&self.host)
+    }
+
+    /// Returns the durations and sizes of requests.
+    pub(crate) fn histograms(&self) -> Vec<RequestHistogram> {
+        self.histograms.all(&self.host)
     }
 
     /// Returns the state of the connection and its changes.

@@ -31,8 +31,8 @@ const PORT: u16 = 8080;
 /// # Guarantees
 /// 1. The default address is `127.0.0.1:8080`. An address that other machines can reach requires [TLS](Self::tls) and
 ///    [authorization](Self::authorize), or the option [`insecure`](Self::insecure).
-/// 2. Authorization applies to every path: a request gets status 401 without a valid token, 403 without permission, and
-///    500 if the review fails.
+/// 2. Authorization applies to every path: a request gets status 401 without a valid token or client certificate, 403 without
+///    permission, and 500 if the review fails.
 /// 3. `/metrics` shows the registry; no route replaces it.
 ///
 /// ```no_run
@@ -113,6 +113,8 @@ impl MetricsServer {
 
     /// Authenticates clients with a TokenReview and authorizes them with a SubjectAccessReview for the path, whose verb is
     /// the method in lower case. Default: no authorization.
+    ///
+    /// If the server has a [client CA](Tls::client_ca), a client certificate authenticates its user without a TokenReview.
     ///
     /// `send` sends a request to the API server and returns the JSON of a successful response, as `kube::Client::request`
     /// does. Its identity needs the ClusterRole `system:auth-delegator`. A scraper needs a rule such as

@@ -11,10 +11,12 @@ use tokio::{
     net::TcpStream,
     sync::watch,
 };
-use tokio_rustls::TlsAcceptor;
 
 use super::timeouts::{HEADER_TIMEOUT, HeaderTimer, RequestBody, TimedStream};
-use crate::{Body, Routes};
+use crate::{
+    Body, HttpRequest, Routes, Tls,
+    tls::{ClientCertificate, HTTP_2},
+};
 
 /// The limit of Go's servers.
 const HEADER_BYTES_MAX: usize = 1 << 20;
@@ -23,7 +25,7 @@ const HEADER_BYTES_MAX: usize = 1 << 20;
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) routes: Arc<Routes>,
-    pub(super) acceptor: Option<TlsAcceptor>,
+    pub(super) tls: Option<Tls>,
     pub(super) clock: Arc<dyn Clock>,
     /// Becomes true when the server shuts down.
     pub(super) shutdown: watch::Receiver<bool>,
@@ -34,31 +36,55 @@ impl Connection {
         // Without it, small responses wait for acknowledgements.
         let _ = stream.set_nodelay(true);
         let timer = HeaderTimer::new(Arc::clone(&self.clock));
-        let Some(acceptor) = self.acceptor.take() else {
-            return self.serve_http(stream, timer).await;
+        let Some(tls) = self.tls.take() else {
+            return self.serve_http_1(stream, timer, None).await;
         };
         let accepted = tokio::select! {
             biased;
             () = shutdown_requested(&mut self.shutdown) => return,
             () = self.clock.sleep_until(timer.deadline()) => return tracing::debug!("TLS handshake timed out"),
-            accepted = acceptor.accept(stream) => accepted,
+            accepted = tls.acceptor().accept(stream) => accepted,
         };
         match accepted {
-            Ok(stream) => self.serve_http(stream, timer).await,
+            Ok(stream) => {
+                let (_, session) = stream.get_ref();
+                let certificate = tls.client_certificate(session.peer_certificates());
+                if session.alpn_protocol() == Some(HTTP_2) {
+                    self.serve_http_2(stream, timer, certificate).await;
+                } else {
+                    self.serve_http_1(stream, timer, certificate).await;
+                }
+            }
             Err(error) => tracing::debug!(%error, "TLS handshake failed"),
         }
     }
 
-    async fn serve_http(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send, timer: HeaderTimer) {
-        let Self {
-            routes,
-            clock,
-            mut shutdown,
-            ..
-        } = self;
+    /// Prepares a request for its handler.
+    pub(super) fn accept(
+        &self,
+        request: http::Request<Incoming>,
+        certificate: Option<&ClientCertificate>,
+    ) -> HttpRequest {
+        let clock = Arc::clone(&self.clock);
+        let mut request = request.map(|body| Body::new(RequestBody::new(body, clock)));
+        if let Some(certificate) = certificate {
+            request.extensions_mut().insert(certificate.clone());
+        }
+        request
+    }
+
+    async fn serve_http_1(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+        timer: HeaderTimer,
+        certificate: Option<ClientCertificate>,
+    ) {
+        let mut shutdown = self.shutdown.clone();
         let service = service_fn(move |request: http::Request<Incoming>| {
-            let (routes, clock) = (Arc::clone(&routes), Arc::clone(&clock));
-            let request = request.map(|body| Body::new(RequestBody::new(body, clock)));
+            let (routes, request) = (
+                Arc::clone(&self.routes),
+                self.accept(request, certificate.as_ref()),
+            );
             async move { Ok::<_, Infallible>(routes.respond(request).await) }
         });
         let stream = TimedStream::new(stream, timer.clone());
@@ -85,6 +111,6 @@ impl Connection {
 }
 
 /// Completes also when the server no longer exists.
-async fn shutdown_requested(shutdown: &mut watch::Receiver<bool>) {
+pub(super) async fn shutdown_requested(shutdown: &mut watch::Receiver<bool>) {
     let _ = shutdown.wait_for(|shutdown| *shutdown).await;
 }

@@ -25,7 +25,7 @@ use crate::handler::{BodyTimeout, BoxError};
 pub(super) const HEADER_TIMEOUT: Duration = Duration::from_secs(32);
 
 /// Between two requests.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// While a client accepts no data of a response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -55,6 +55,13 @@ impl HeaderTimer {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         let state = Arc::new(Mutex::new(State::Connected(clock.now())));
         Self { clock, state }
+    }
+
+    /// Returns when the connection was accepted. To be called before the first request.
+    pub(super) fn accepted(&self) -> MonotonicTime {
+        match *self.state.lock() {
+            State::Connected(since) | State::Header(since) | State::Idle(since) => since,
+        }
     }
 
     pub(super) fn deadline(&self) -> MonotonicTime {

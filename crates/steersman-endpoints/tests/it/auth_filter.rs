@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use crate::support::{HERE, Reply, Running, next_deadline_in, over, real_time, send, tls_client::unverified};
 
 /// Sends reviews to the API server.
-fn reviews(
+pub(crate) fn reviews(
     client: Client,
 ) -> impl Fn(http::Request<Vec<u8>>) -> BoxFuture<'static, Result<Value, kube::Error>> + Send + Sync + 'static
 {

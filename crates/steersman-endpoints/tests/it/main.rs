@@ -5,6 +5,8 @@
 
 mod auth_filter;
 mod checks;
+mod client_certificates;
+mod http2;
 mod metrics;
 mod metrics_server;
 mod server;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An HTTP client, and servers that run during a test.
 
+pub(crate) mod identities;
 pub(crate) mod tls_client;
 
 use std::{
@@ -120,5 +121,33 @@ pub(crate) async fn next_deadline_in(clock: &TestClock, after: Duration) {
     let wanted: MonotonicTime = clock.now() + after;
     while clock.next_deadline() != Some(wanted) {
         tokio::task::yield_now().await;
+    }
+}
+
+/// An HTTP/1.1 connection that stays open.
+pub(crate) struct Open {
+    sender: http1::SendRequest<Full<Bytes>>,
+    _driving: JoinSet<hyper::Result<()>>,
+}
+
+impl Open {
+    pub(crate) async fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let mut driving = JoinSet::new();
+        driving.spawn(connection);
+        Self {
+            sender,
+            _driving: driving,
+        }
+    }
+
+    /// Gets a path, and returns the status.
+    pub(crate) async fn get(&mut self, path: &str) -> u16 {
+        self.sender.ready().await.unwrap();
+        let request = Request::get(path).body(Full::default()).unwrap();
+        let response = self.sender.send_request(request).await.unwrap();
+        let status = response.status().as_u16();
+        response.into_body().collect().await.unwrap();
+        status
     }
 }

@@ -7,7 +7,7 @@ use steersman_cluster::{Cluster, ClusterName, ConnectError, InferError};
 use steersman_core::{Clock, Mutex, Random, Spawner, TokioClock};
 use steersman_endpoints::{
     BindError, Checks, MetricsRegistry, MetricsServer, MetricsServerError, RegistrationGuard, RouteError,
-    Routes,
+    Routes, Tls,
 };
 use tokio::sync::watch;
 
@@ -36,6 +36,7 @@ pub struct ManagerBuilder {
     ready_before_sync: bool,
     stuck_after: Option<Duration>,
     health: Option<SocketAddr>,
+    health_tls: Option<Tls>,
     liveness_path: String,
     readiness_path: String,
     metrics: Option<ServerOptions>,
@@ -96,6 +97,7 @@ impl ManagerBuilder {
             ready_before_sync: false,
             stuck_after: None,
             health: None,
+            health_tls: None,
             liveness_path: "/healthz".to_owned(),
             readiness_path: "/readyz".to_owned(),
             metrics: None,
@@ -185,6 +187,15 @@ impl ManagerBuilder {
         self
     }
 
+    /// Serves the probes over TLS, with HTTP/2 and HTTP/1.1. Configure `scheme: HTTPS` in the Pod; a kubelet does not verify
+    /// the certificate, and presents none. Default: plain HTTP.
+    ///
+    /// With [`Tls::require_client_certificate`], only clients with a certificate can read the probes.
+    pub fn health_tls(mut self, tls: Tls) -> Self {
+        self.health_tls = Some(tls);
+        self
+    }
+
     /// Path of the liveness probe. Each of its checks has a path below it. Default: `/healthz`.
     pub fn liveness_path(mut self, path: impl Into<String>) -> Self {
         self.liveness_path = path.into();
@@ -260,7 +271,8 @@ impl ManagerBuilder {
         let probes = Probes::new(&runtime, is_elected, self.ready_before_sync, self.stuck_after);
         registered.extend(probes.registered);
         let routes = self.mount(&probes.healthz, &probes.readyz)?;
-        let endpoints = Endpoints::bind(self.health, routes, self.metrics, &metrics, &clock)?;
+        let health = self.health.map(|address| (address, self.health_tls.clone()));
+        let endpoints = Endpoints::bind(health, routes, self.metrics, &metrics, &clock)?;
         let inner = Arc::new(Inner {
             runtime,
             default_cluster,

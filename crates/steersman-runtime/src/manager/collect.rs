@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Metrics of clusters and their caches, collected at each scrape.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+mod rest_client;
+
+use std::{fmt, sync::Arc};
 
 use crate::{ClusterSet, RunnableStatus, RuntimeContext, StatusRegistry};
 use prometheus_client::{
@@ -11,7 +13,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use steersman_cache::Stats;
-use steersman_cluster::{Cluster, ClusterState, EventCounts, RequestCount};
+use steersman_cluster::{Cluster, ClusterState, EventCounts};
 use steersman_core::Presence;
 
 /// Registers the collector.
@@ -172,7 +174,7 @@ impl Collector for Collected {
         let clusters = self.cluster_set.all_and_leaving();
         states(&clusters, &mut encoder)?;
         self.caches(&clusters, &mut encoder)?;
-        requests(&clusters, &mut encoder)?;
+        rest_client::encode(&clusters, &mut encoder)?;
         events(&clusters, &mut encoder)?;
         presences(&clusters, &mut encoder)?;
         self.statuses(&mut encoder)
@@ -231,40 +233,6 @@ fn states(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Res
             let value = f64::from(u8::from(name == state.name()));
             sample(metric.encode_family(&labels)?, MetricType::Gauge, value)?;
         }
-    }
-    Ok(())
-}
-
-fn requests(clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "Requests to API servers by code, method and host";
-    let metric = encoder.encode_descriptor("rest_client_requests", help, None, MetricType::Counter)?;
-    count(clusters, Cluster::requests, "method", metric)?;
-    let help = "Retries of requests to API servers, by code, verb and host";
-    let metric = encoder.encode_descriptor("rest_client_request_retries", help, None, MetricType::Counter)?;
-    count(clusters, Cluster::retries, "verb", metric)
-}
-
-/// Writes counters with the labels of client-go, which uses both `method` and `verb`.
-fn count(
-    clusters: &[Cluster],
-    counts: impl Fn(&Cluster) -> Vec<RequestCount>,
-    method_label: &str,
-    mut metric: MetricEncoder<'_>,
-) -> fmt::Result {
-    // Two clusters can have the same host, such as two services in this process: each series must be unique.
-    let mut sums: BTreeMap<_, u64> = BTreeMap::new();
-    for count in clusters.iter().flat_map(counts) {
-        let labels = (count.host, count.method, count.code);
-        *sums.entry(labels).or_default() += count.count;
-    }
-    for ((host, method, code), sum) in sums {
-        let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
-        let labels = [
-            ("code", code.as_str()),
-            (method_label, method.as_str()),
-            ("host", host.as_str()),
-        ];
-        sample(metric.encode_family(&labels)?, MetricType::Counter, sum as f64)?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, panic::AssertUnwindSafe, sync::Arc};
 
 use futures::FutureExt;
 use steersman_core::{Clock, MonotonicTime, Spawner, Task};
-use steersman_endpoints::{MetricsRegistry, MetricsServer, Routes, Server};
+use steersman_endpoints::{MetricsRegistry, MetricsServer, Routes, Server, Tls};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{RunError, builder::BuildError};
@@ -32,14 +32,19 @@ pub struct Addresses {
 
 impl Endpoints {
     pub(super) fn bind(
-        health: Option<SocketAddr>,
+        health: Option<(SocketAddr, Option<Tls>)>,
         probes: Routes,
         metrics: Option<ServerOptions>,
         registry: &MetricsRegistry,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, BuildError> {
         let health = health
-            .map(|address| Server::bind(address, probes, Arc::clone(clock)))
+            .map(|(address, tls)| {
+                Server::bind(address, probes, Arc::clone(clock)).map(|server| match tls {
+                    Some(tls) => server.tls(tls),
+                    None => server,
+                })
+            })
             .transpose()
             .map_err(BuildError::Health)?;
         let metrics = metrics

@@ -461,5 +461,17 @@ async fn requests_that_are_repeated_have_the_labels_of_client_go(fixture: Fixtur
     let host = &cluster.requests()[0].host;
     let expected = format!(r#"rest_client_request_retries_total{{code="503",host="{host}",verb="GET"}} 2.0"#);
     assert_eq!(line, Some(&*expected), "{metrics}");
+    // C4: one request with two retries, and the buckets of client-go.
+    let labels = format!(r#"host="{host}",verb="GET""#);
+    for expected in [
+        format!("rest_client_request_duration_seconds_count{{{labels}}}"),
+        format!(r#"rest_client_request_duration_seconds_bucket{{{labels},le="0.005"}}"#),
+        format!(r#"rest_client_request_duration_seconds_bucket{{{labels},le="60"}}"#),
+        format!(r#"rest_client_request_size_bytes_bucket{{{labels},le="64"}}"#),
+        format!(r#"rest_client_response_size_bytes_bucket{{{labels},le="16777216"}}"#),
+        format!(r#"rest_client_response_size_bytes_bucket{{{labels},le="+Inf"}}"#),
+    ] {
+        assert!(metrics.contains(&expected), "{expected} is not in {metrics}");
+    }
     running.stop().await.unwrap();
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use super::support;
+use steersman_endpoints::Tls;
 use steersman_runtime::{BoxError, BuildError, Manager, RunContext, RunPolicy, RunnableStatus, run_fn};
 use support::{HERE, get};
 
@@ -88,4 +89,25 @@ async fn a_path_for_both_probes_or_without_a_slash_is_an_error() {
             "{live} {ready}: {built:?}"
         );
     }
+}
+
+// C6
+#[tokio::test]
+async fn probes_are_served_over_tls() {
+    let manager = Manager::builder()
+        .without_cluster()
+        .health(HERE)
+        .health_tls(Tls::self_signed().unwrap())
+        .build()
+        .await
+        .unwrap();
+    let run = manager.run_until(async {
+        let address = manager.addresses().health.unwrap();
+        let mut config = kube::Config::new(format!("https://{address}").parse().unwrap());
+        config.accept_invalid_certs = true;
+        let client = kube::Client::try_from(config).unwrap();
+        let request = http::Request::get("/healthz").body(Vec::new()).unwrap();
+        assert_eq!(client.request_text(request).await.unwrap(), "ok");
+    });
+    run.await.unwrap();
 }

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex as StdMutex, PoisonError};
 
-use steersman_core::TestClock;
+use steersman_core::{Clock, TestClock};
 
 use super::*;
 use crate::{
@@ -31,7 +31,8 @@ fn scene() -> Scene {
     let kind = Resource::new("", "v1", "ConfigMap", "configmaps");
     let (writer, store) = store(StoreOptions::new());
     let clock = TestClock::new();
-    let overlay = Overlay::of_informer(&store, Arc::new(clock.clone()));
+    let of_overlay: Arc<dyn Clock> = Arc::new(clock.clone());
+    let overlay = Overlay::of_informer(&store, &of_overlay);
     let dispatch = Dispatch::new(kind, writer, store.clone(), Arc::new(clock.clone()));
     Scene {
         dispatch: Arc::new(dispatch),

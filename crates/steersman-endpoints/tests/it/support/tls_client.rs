@@ -25,7 +25,7 @@ pub(crate) fn unverified() -> TlsConnector {
 
 /// Accepts every certificate.
 #[derive(Debug)]
-struct Unverified(CryptoProvider);
+pub(crate) struct Unverified(pub(crate) CryptoProvider);
 
 impl ServerCertVerifier for Unverified {
     fn verify_server_cert(
