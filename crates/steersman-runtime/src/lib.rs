@@ -46,6 +46,7 @@ mod object_event;
 mod object_reconciler;
 mod options;
 mod owner;
+mod permissions;
 mod predicate;
 mod reconciler;
 mod request;
