@@ -8,7 +8,7 @@ use super::{
 };
 
 /// Each crate with the crates of this workspace that it is allowed to depend on. Dev-dependencies are not checked.
-const MAY_KNOW: [(&str, &[&str]); 14] = [
+const MAY_KNOW: [(&str, &[&str]); 15] = [
     ("steersman-core", &[]),
     ("steersman-queue", &["core"]),
     ("steersman-cache", &["core"]),
@@ -23,6 +23,7 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
         "steersman-kit",
         &["core", "cache", "cluster", "runtime", "kit-derive"],
     ),
+    ("steersman-manifests", &["core"]),
     ("steersman-apiserver", &[]),
     ("steersman-assets", &[]),
     ("steersman-testing-macros", &[]),
@@ -32,7 +33,16 @@ const MAY_KNOW: [(&str, &[&str]); 14] = [
     ),
     (
         "steersman",
-        &["core", "queue", "cache", "cluster", "endpoints", "runtime", "kit"],
+        &[
+            "core",
+            "queue",
+            "cache",
+            "cluster",
+            "endpoints",
+            "runtime",
+            "kit",
+            "manifests",
+        ],
     ),
     ("xtask", &["assets"]),
 ];
