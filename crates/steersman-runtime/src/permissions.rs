@@ -9,9 +9,10 @@ use crate::{Kind, kind::WhenAbsent};
 /// Returns the permissions that a controller needs to watch and read a kind.
 pub(crate) fn watching<T>(kind: &Kind<T>, controller: &str) -> Vec<Permission> {
     let needed_by = needed_by(controller);
+    // A server that streams lists gets no request to list.
     let read = on(&kind.resource, "", &needed_by)
-        .verbs(["list", "watch"])
-        .at_times(["get"]);
+        .verbs(["watch"])
+        .at_times(["get", "list"]);
     let mut permissions = vec![read];
     if kind.presence != WhenAbsent::Mistake {
         permissions.extend(installed_kinds(&needed_by));

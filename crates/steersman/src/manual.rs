@@ -11,9 +11,10 @@
 //! 8. [Children](children): objects that your operator creates and keeps as they should be.
 //! 9. [Finalizers](finalizers): cleanup before an object is deleted.
 //! 10. [Errors](errors): retries, and how users see a failure.
-//! 11. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
-//! 12. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
-//! 13. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
+//! 11. [Deploying](deploying): one `main`, manifests, permissions and CRDs; [configuration](configuration): flags and environment.
+//! 12. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
+//! 13. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
+//! 14. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -38,6 +39,12 @@ pub mod finalizers {}
 
 #[doc = include_str!("manual/errors.md")]
 pub mod errors {}
+
+#[doc = include_str!("manual/deploying.md")]
+pub mod deploying {}
+
+#[doc = include_str!("manual/configuration.md")]
+pub mod configuration {}
 
 #[doc = include_str!("manual/tutorials.md")]
 pub mod tutorials {}
