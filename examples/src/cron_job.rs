@@ -14,7 +14,7 @@ use k8s_openapi::{
     jiff::{Timestamp, tz::TimeZone},
 };
 use kube::{ResourceExt, api::DeleteParams};
-use steersman::{kit::ConditionStatus, prelude::*, runtime::AddError};
+use steersman::{Program, kit::ConditionStatus, prelude::*, runtime::Builder};
 
 pub use types::{ConcurrencyPolicy, CronJob, CronJobCondition, CronJobSpec, CronJobStatus};
 
@@ -183,12 +183,14 @@ fn job(cron_job: &CronJob, run: Timestamp) -> Job {
     job
 }
 
-/// Adds the controller.
-///
-/// # Errors
-/// When the manager rejects it.
-pub fn add(manager: &Manager) -> Result<Controller, AddError> {
-    Controller::of::<CronJob>("cron-job")
-        .when_installed()
-        .add_to(manager, managed(CronJobs))
+/// Returns the controller.
+pub fn controller() -> Builder<Request, CronJob> {
+    Controller::of::<CronJob>("cron-job").when_installed()
+}
+
+/// Returns the program of the operator.
+pub fn program() -> Program {
+    steersman::program("cron-job-operator")
+        .crd::<CronJob>()
+        .controller(controller(), managed(CronJobs))
 }

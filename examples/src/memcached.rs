@@ -8,7 +8,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steersman::{prelude::*, runtime::AddError};
+use steersman::{Program, prelude::*, runtime::Builder};
 
 /// Desired state of a Memcached.
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -90,12 +90,14 @@ fn deployment(memcached: &Memcached) -> Result<Deployment, serde_json::Error> {
     }))
 }
 
-/// Adds the controller.
-///
-/// # Errors
-/// When the manager rejects it.
-pub fn add(manager: &Manager) -> Result<Controller, AddError> {
-    Controller::of::<Memcached>("memcached")
-        .when_installed()
-        .add_to(manager, managed(Memcacheds))
+/// Returns the controller.
+pub fn controller() -> Builder<Request, Memcached> {
+    Controller::of::<Memcached>("memcached").when_installed()
+}
+
+/// Returns the program of the operator.
+pub fn program() -> Program {
+    steersman::program("memcached-operator")
+        .crd::<Memcached>()
+        .controller(controller(), managed(Memcacheds))
 }

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "tutorials/programs.rs"]
+mod programs;
 mod support;
 
 use std::{
@@ -19,11 +21,11 @@ use serde_json::{Value, json};
 use steersman::cache::Query;
 use steersman::cluster::Client;
 use steersman::core::{Clock, MonotonicTime, ObjectKey, Sleep, TokioClock};
-use steersman::kit::lint_status;
+use steersman::kit::{lint_status, managed};
 use steersman::runtime::Manager;
 use steersman_examples::{
-    cron_job::{self, CronJob},
-    memcached::{self, Memcached},
+    cron_job::{self, CronJob, CronJobs},
+    memcached::{self, Memcached, Memcacheds},
 };
 use steersman_testing::Fixture;
 use support::{cluster, eventually, run};
@@ -89,7 +91,8 @@ async fn a_memcached_has_a_deployment_of_its_size(fixture: Fixture) {
     fixture.install(&Memcached::crd()).await;
     let manager = manager(&fixture, Arc::default()).await;
     let client = manager.client().unwrap().live();
-    memcached::add(&manager).unwrap();
+    let controller = memcached::controller();
+    controller.add_to(&manager, managed(Memcacheds)).unwrap();
     let running = run(&manager);
     let key = ObjectKey::new(fixture.namespace(), "cache");
     let mut memcached = Memcached::new("cache", memcached::MemcachedSpec { size: 1 });
@@ -220,7 +223,8 @@ impl Yearly {
         let clock = Arc::new(AheadClock::default());
         let manager = manager(fixture, Arc::clone(&clock)).await;
         let client = manager.client().unwrap().live();
-        cron_job::add(&manager).unwrap();
+        let controller = cron_job::controller();
+        controller.add_to(&manager, managed(CronJobs)).unwrap();
         let running = run(&manager);
         let cron_job = cron_job(fixture, "yearly", changes);
         let cron_job = client.create(&cron_job).await.unwrap();

@@ -14,6 +14,7 @@ mod clock;
 mod error_chain;
 mod key;
 mod panic_message;
+mod permission;
 mod presence;
 mod random;
 #[cfg(feature = "tokio")]
@@ -27,6 +28,7 @@ pub use clock::{Clock, MonotonicTime, Sleep, SuspendAwareTime, TestClock};
 pub use error_chain::error_chain;
 pub use key::{InvalidKey, ObjectKey};
 pub use panic_message::panic_message;
+pub use permission::{Permission, PermissionPlace};
 pub use presence::{Presence, PresenceStatus};
 pub use random::Random;
 #[cfg(feature = "tokio")]

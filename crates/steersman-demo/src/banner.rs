@@ -9,7 +9,7 @@ use kube::{CustomResource, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steersman::{kit::StatusParts, prelude::*, runtime::AddError};
+use steersman::{kit::StatusParts, prelude::*, runtime::Builder};
 
 use super::{Ready, Web};
 
@@ -62,16 +62,12 @@ impl Ready for Banner {
 #[derive(Debug)]
 pub struct BannerReconciler;
 
-/// Adds the controller.
-///
-/// # Errors
-/// When the manager rejects it.
-pub fn add(manager: &Manager) -> Result<Controller, AddError> {
+/// Returns the controller.
+pub fn controller() -> Builder<Request, Banner> {
     Controller::of::<Banner>("banner")
         .references_with(kind::<Web>().optional(), |banner| [banner.name_any()])
         .when_installed()
         .warm()
-        .add_to(manager, managed(BannerReconciler))
 }
 
 impl KindReconciler for BannerReconciler {

@@ -22,6 +22,37 @@ pub const KUBECONFIG: &str = "kubeconfig";
 /// Timeout for work on a cluster that is removed.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Runs [`follow`] in every replica of a manager.
+#[derive(Debug)]
+pub struct Followed(Manager);
+
+impl Followed {
+    /// Follows the Secrets of the manager's own cluster.
+    #[must_use]
+    pub fn new(manager: &Manager) -> Self {
+        Self(manager.clone())
+    }
+}
+
+impl Runnable for Followed {
+    fn name(&self) -> &str {
+        "clusters"
+    }
+
+    fn run_policy(&self) -> RunPolicy {
+        RunPolicy::AllReplicas
+    }
+
+    async fn run(&self, cx: RunContext) -> Result<(), BoxError> {
+        cx.ready();
+        tokio::select! {
+            biased;
+            _ = cx.stop().requested() => Ok(()),
+            Err(error) = follow(&self.0) => Err(error.to_string().into()),
+        }
+    }
+}
+
 /// Adds and removes clusters according to the Secrets of the manager's own cluster, without end.
 ///
 /// # Errors

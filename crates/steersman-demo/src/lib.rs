@@ -4,7 +4,7 @@
 //! 1. [`web`]: a `Web` has children, and reports its state in conditions.
 //! 2. [`banner`]: a second kind, which depends on the first and might not be installed.
 //! 3. [`clusters`]: further clusters, which Secrets add and remove.
-//! 4. `examples/src/bin/site.rs`: the program.
+//! 4. [`program`]: all of it, as `examples/src/bin/site.rs` runs it.
 //!
 //! `cargo run --release -p steersman-cli -- demo` runs it unchanged.
 
@@ -20,10 +20,12 @@ pub mod web;
 
 use kube::CustomResourceExt;
 use steersman::{
-    k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1, prelude::*, runtime::AddError,
+    Program, core::Permission, k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1,
+    prelude::*, runtime::AddError,
 };
 
 pub use self::{banner::Banner, web::Web};
+use self::{banner::BannerReconciler, clusters::Followed, web::WebReconciler};
 
 /// Name of the lease that the replicas share.
 pub const LEASE: &str = "site-operator";
@@ -46,9 +48,21 @@ pub fn definitions() -> [v1::CustomResourceDefinition; 2] {
 /// # Errors
 /// When the manager rejects one.
 pub fn add(manager: &Manager) -> Result<(), AddError> {
-    web::add(manager)?;
-    banner::add(manager)?;
+    web::controller().add_to(manager, managed(WebReconciler))?;
+    banner::controller().add_to(manager, managed(BannerReconciler))?;
     Ok(())
+}
+
+/// Returns the program of the operator: both controllers, and the clusters that Secrets name.
+pub fn program() -> Program {
+    let secrets = Permission::new("", "secrets", "the clusters that Secrets name").verbs(["list", "watch"]);
+    steersman::program(LEASE)
+        .crd::<Web>()
+        .crd::<Banner>()
+        .controller(web::controller(), managed(WebReconciler))
+        .controller(banner::controller(), managed(BannerReconciler))
+        .permission(secrets)
+        .setup(|manager| Ok(manager.add(Followed::new(manager))?))
 }
 
 /// Runs the operator until shutdown, on the manager's cluster and on the clusters that Secrets there name.

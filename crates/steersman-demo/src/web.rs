@@ -10,7 +10,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use steersman::{kit::StatusParts, prelude::*, runtime::AddError};
+use steersman::{kit::StatusParts, prelude::*, runtime::Builder};
 
 use super::Ready;
 
@@ -75,17 +75,13 @@ impl Ready for Web {
 #[derive(Debug)]
 pub struct WebReconciler;
 
-/// Adds the controller.
-///
-/// # Errors
-/// When the manager rejects it.
-pub fn add(manager: &Manager) -> Result<Controller, AddError> {
+/// Returns the controller.
+pub fn controller() -> Builder<Request, Web> {
     Controller::of::<Web>("web")
         .when_installed() // a cluster without the CRD is nothing to complain about
         .on_every_cluster() // now and later
         .warm() // a replica that waits for its turn has seen everything already
         .workers(4)
-        .add_to(manager, managed(WebReconciler))
 }
 
 impl KindReconciler for WebReconciler {

@@ -184,7 +184,9 @@ impl<R: KindReconciler, S: ChildKind> ObjectReconciler<S> for Managed<R, S> {
             declarations.owns(child.clone());
             declarations.watches(child.clone(), self.memory.tracker.handler(resource.clone()));
             declarations.watches(child.index(&BY_SET), self.memory.sets.handler());
+            permit_child(declarations, resource);
         }
+        permit_parent::<R>(declarations, &Resource::of::<S>());
         self.switched.declare(declarations);
         let parts = || (self.memory.clone(), self.attempts.clone(), self.switched.clone());
         let (memory, attempts, switched) = parts();
@@ -444,7 +446,28 @@ impl KindVisitor for Declaring<'_> {
         self.declarations.watches(child.clone(), handler);
         let handler = self.memory.sets.handler();
         self.declarations.watches(child.index(&BY_SET), handler);
+        permit_child(self.declarations, &Resource::of::<E::Child>());
     }
+}
+
+/// Declares the writes of a child kind. A child is deleted by [`ChildRules::recreate_if`](crate::ChildRules::recreate_if), or
+/// by the reconciler that owns it.
+fn permit_child(declarations: &mut Declarations, child: &Resource) {
+    declarations.permits(child, "", |child| {
+        child.verbs(["create", "patch"]).at_times(["delete"])
+    });
+}
+
+/// Declares the writes of the reconciled kind: status and finalizer.
+fn permit_parent<R: KindReconciler>(declarations: &mut Declarations, parent: &Resource) {
+    if R::Status::WRITTEN {
+        declarations.permits(parent, "status", |status| status.verbs(["patch"]));
+    }
+    if R::Finalizer::NAME.is_some() {
+        declarations.permits(parent, "", |parent| parent.verbs(["patch"]));
+    }
+    // The admission plugin OwnerReferencesPermissionEnforcement demands it for `blockOwnerDeletion` in children.
+    declarations.permits(parent, "finalizers", |finalizers| finalizers.at_times(["update"]));
 }
 
 impl<R: KindReconciler, S> fmt::Debug for Managed<R, S> {

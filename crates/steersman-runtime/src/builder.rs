@@ -10,7 +10,7 @@ use std::{
 
 use steersman_cache::{Index, IndexValue, Resource};
 use steersman_cluster::{Cluster, ClusterName};
-use steersman_core::ObjectKey;
+use steersman_core::{ObjectKey, Permission};
 use steersman_queue::{Group, Grouping, Limiter};
 use tokio::sync::watch;
 
@@ -26,6 +26,7 @@ use crate::{
     namespaced::Namespaced,
     object_reconciler::Bound,
     owner::{Dependent, Owners, Parent, owned},
+    permissions,
     source::{AnySource, KindSource, OnDeleted, Primary, ToRequest},
 };
 
@@ -34,7 +35,7 @@ use crate::{
 /// ```no_run
 /// use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Secret}};
 /// use steersman_runtime::{Controller, AddError, Manager, Reconciler, kind, map_fn};
-/// use steersman_core::ObjectKey;
+/// use steersman_core::{ObjectKey, Permission};
 ///
 /// fn add(manager: &Manager, reconciler: impl Reconciler) -> Result<(), AddError> {
 ///     Controller::of::<ConfigMap>("web")
@@ -62,6 +63,8 @@ pub struct Builder<R: RequestKey, T> {
     queue: steersman_queue::Options<R>,
     span: Option<MakeSpan<R>>,
     on_cluster_removed: Vec<OnClusterRemoved>,
+    /// Permissions of everything except the primary kind, which is final only in `build`.
+    permissions: Vec<Permission>,
 }
 
 /// Primary kind of the controller, and the key of one of its objects.
@@ -186,12 +189,17 @@ impl<T: 'static> Builder<Request, T> {
     }
 
     fn owned<C: 'static>(self, child: Kind<C>, owners: fn(&Resource, Namespaced) -> Owners) -> Self {
-        self.dependent(owned(child, owners))
+        self.dependent(child, |child| owned(child, owners))
     }
 
     /// Adds a kind whose source depends on the primary kind.
-    pub(crate) fn dependent(mut self, source: Dependent<Request>) -> Self {
-        self.dependent.push(source);
+    pub(crate) fn dependent<W: 'static>(
+        mut self,
+        kind: Kind<W>,
+        source: impl FnOnce(Kind<W>) -> Dependent<Request>,
+    ) -> Self {
+        self.permissions.extend(permissions::watching(&kind, &self.name));
+        self.dependent.push(source(kind));
         self
     }
 
@@ -224,7 +232,14 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             queue: steersman_queue::Options::new().grouping(grouping),
             span: None,
             on_cluster_removed: Vec::new(),
+            permissions: Vec::new(),
         }
+    }
+
+    /// Name of the controller.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Default cluster of the controller. Default: the default cluster of the manager.
@@ -236,6 +251,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
     /// Watches another kind; `handler` turns its changes into keys. Reconciles read it in the same scope, as with
     /// [`owns`](Builder::owns).
     pub fn watches<W: 'static>(mut self, kind: Kind<W>, handler: impl Handler<W, R>) -> Self {
+        self.permissions.extend(permissions::watching(&kind, &self.name));
         self.sources.push(AnySource::Kind(KindSource::new(kind, handler)));
         self
     }
@@ -250,9 +266,44 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
     /// With [`on_every_cluster`](Builder::on_every_cluster) the kind is read in every cluster, unless it names one with
     /// [`on`](Kind::on).
     pub fn reads<W: 'static>(mut self, kind: Kind<W>) -> Self {
+        self.permissions.extend(permissions::watching(&kind, &self.name));
         let nothing = handle_fn(|_: &ObjectEvent<'_, W>, _: &mut Enqueue<'_, R>| {});
         self.read.push(KindSource::new(kind, nothing));
         self
+    }
+
+    /// Declares verbs that the reconciler uses on a kind by itself, beyond those that follow from the kinds that are owned,
+    /// watched and read. The RBAC rules of a program contain them. The kit declares the writes of children, status and
+    /// finalizers.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::{batch::v1::Job, core::v1::ConfigMap};
+    /// # use steersman_runtime::Controller;
+    /// let jobs = Controller::of::<ConfigMap>("jobs").owns::<Job>().permits::<Job>(["create", "delete"]);
+    /// # let _ = jobs;
+    /// ```
+    pub fn permits<'v, W: KnownKind>(self, verbs: impl IntoIterator<Item = &'v str>) -> Self {
+        let permission = permissions::on(&Resource::of::<W>(), "", &permissions::needed_by(&self.name));
+        self.permission(permission.verbs(verbs))
+    }
+
+    /// As [`permits`](Self::permits), for a subresource, one object, or a kind that is known only at run time.
+    pub fn permission(mut self, permission: Permission) -> Self {
+        self.permissions.push(permission);
+        self
+    }
+
+    /// Permissions that the controller needs with this reconciler.
+    pub fn permissions<By: Reconciles<T>>(&self, reconciler: &impl AnyReconciler<R, By>) -> Vec<Permission> {
+        let mut permissions = self.permissions.clone();
+        if let Some(primary) = &self.primary {
+            let mut declared = Declarations::new(&self.name, Some(&primary.kind.resource));
+            reconciler.declare_any(&mut declared);
+            permissions.extend(permissions::watching(&primary.kind, &self.name));
+            permissions.extend(declared.permissions);
+        }
+        permissions.push(permissions::events(&self.name));
+        permissions
     }
 
     /// Adds another source: a stream, a channel, a timer, or your own.
@@ -424,7 +475,8 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         home: &Cluster,
         reconciler: impl AnyReconciler<R, By>,
     ) -> Controller<R> {
-        let mut declared = Declarations::new();
+        let primary = self.primary.as_ref().map(|primary| &primary.kind.resource);
+        let mut declared = Declarations::new(&self.name, primary);
         let primary_kind = self.primary.as_ref().map(|primary| {
             reconciler.declare_any(&mut declared);
             PrimaryKind {

@@ -3,35 +3,43 @@
 
 use std::{fmt, sync::Arc};
 
+use steersman_cache::Resource;
 use steersman_cluster::ClusterName;
-use steersman_core::ObjectKey;
+use steersman_core::{ObjectKey, Permission};
 
 use crate::{
     Handler, IntoRequest, Kind, Request, RequestKey,
     cluster_session::OnClusterRemoved,
     metrics::{DeclaredMetric, DeclaredValue},
     owner::{Dependent, Owners, owned},
+    permissions,
     source::{KindSource, OnDeleted},
 };
 
 /// Kinds that a reconciler needs; see [`ObjectReconciler::declare`](crate::ObjectReconciler::declare). They are added to those
 /// of the [`Builder`](crate::Builder).
 pub struct Declarations<R: RequestKey = Request> {
+    controller: String,
+    primary: Option<Resource>,
     pub(crate) owned: Vec<Dependent<R>>,
     pub(crate) watched: Vec<KindSource<R>>,
     pub(crate) on_deleted: Vec<OnDeleted>,
     pub(crate) on_cluster_removed: Vec<OnClusterRemoved>,
     pub(crate) metrics: Vec<DeclaredMetric>,
+    pub(crate) permissions: Vec<Permission>,
 }
 
 impl<R: RequestKey> Declarations<R> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(controller: &str, primary: Option<&Resource>) -> Self {
         Self {
+            controller: controller.to_owned(),
+            primary: primary.cloned(),
             owned: Vec::new(),
             watched: Vec::new(),
             on_deleted: Vec::new(),
             on_cluster_removed: Vec::new(),
             metrics: Vec::new(),
+            permissions: Vec::new(),
         }
     }
 
@@ -40,12 +48,35 @@ impl<R: RequestKey> Declarations<R> {
     where
         ObjectKey: IntoRequest<R>,
     {
+        self.permissions
+            .extend(permissions::watching(&child, &self.controller));
         self.owned.push(owned(child, Owners::controlling));
     }
 
     /// As [`Builder::watches`](crate::Builder::watches), in the clusters of the primary kind.
     pub fn watches<W: 'static>(&mut self, kind: Kind<W>, handler: impl Handler<W, R>) {
+        self.permissions
+            .extend(permissions::watching(&kind, &self.controller));
         self.watched.push(KindSource::new(kind, handler));
+    }
+
+    /// As [`Builder::permits`](crate::Builder::permits), for verbs on a resource, or on one of its subresources if
+    /// `subresource` is not empty. The function adds the verbs.
+    pub fn permits(
+        &mut self,
+        resource: &Resource,
+        subresource: &str,
+        verbs: impl FnOnce(Permission) -> Permission,
+    ) {
+        let needed_by = permissions::needed_by(&self.controller);
+        let permission = permissions::on(resource, subresource, &needed_by);
+        self.permissions.push(verbs(permission));
+    }
+
+    /// Primary kind of the controller, if it has one.
+    #[must_use]
+    pub fn primary(&self) -> Option<&Resource> {
+        self.primary.as_ref()
     }
 
     /// As [`Builder::on_deleted_everywhere`](crate::Builder::on_deleted_everywhere).

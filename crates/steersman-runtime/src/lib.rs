@@ -49,6 +49,7 @@ mod object_reconciler;
 mod one_map;
 mod options;
 mod owner;
+mod permissions;
 mod predicate;
 mod reconciler;
 mod references;

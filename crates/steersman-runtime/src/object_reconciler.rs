@@ -56,8 +56,9 @@ pub trait ObjectReconciler<K>: Send + Sync + 'static {
         async { Ok(Action::await_change()) }
     }
 
-    /// Declares the kinds that the reconciler needs, in addition to those of the [`Builder`](crate::Builder). It is called
-    /// once, when the controller is built. Default: none.
+    /// Declares the kinds and permissions that the reconciler needs, in addition to those of the
+    /// [`Builder`](crate::Builder). It is called when the controller is built, and when its permissions are computed.
+    /// Default: none.
     fn declare(&self, declarations: &mut Declarations) {
         let _ = declarations;
     }

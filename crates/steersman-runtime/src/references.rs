@@ -143,7 +143,8 @@ where
             let keys = found.flat_map(|reference| reference.into().keys(namespace, namespaced));
             keys.collect::<Vec<_>>()
         });
-        self.index(&index).dependent(referred(referenced, index))
+        self.index(&index)
+            .dependent(referenced, |referenced| referred(referenced, index))
     }
 
     /// Watches a kind, and reconciles the objects whose reconciles named a changed object with this [`Tracker`]. It is for
@@ -155,9 +156,9 @@ where
             deleted.forget(&Request::new(cluster.clone(), key.clone()));
         })
         .on_cluster_removed(move |cluster| removed.forget_cluster(cluster))
-        .dependent(Box::new(move |parent| {
-            KindSource::new(tracked, handler).following(&parent.place)
-        }))
+        .dependent(tracked, |tracked| {
+            Box::new(move |parent| KindSource::new(tracked, handler).following(&parent.place))
+        })
     }
 }
 

@@ -179,6 +179,46 @@ impl Fixture {
         }
     }
 
+    /// Applies objects as the administrator, such as the RBAC rules of an operator. Their kinds have to be installed.
+    ///
+    /// # Panics
+    /// When the server rejects one, which ends the test.
+    pub async fn apply(&self, objects: &[serde_json::Value]) {
+        for object in objects {
+            self.apply_with(object, &PatchParams::apply("steersman-testing").force())
+                .await;
+        }
+    }
+
+    /// As [`apply`](Self::apply), as a dry run: the server validates the objects and stores nothing.
+    ///
+    /// # Panics
+    /// When the server rejects one, which ends the test.
+    pub async fn apply_dry_run(&self, objects: &[serde_json::Value]) {
+        for object in objects {
+            let params = PatchParams::apply("steersman-testing").force().dry_run();
+            self.apply_with(object, &params).await;
+        }
+    }
+
+    async fn apply_with(&self, object: &serde_json::Value, params: &PatchParams) {
+        let object: DynamicObject = serde_json::from_value(object.clone())
+            .unwrap_or_else(|error| panic!("{object} is not an object: {error}"));
+        let (name, types) = (object.name_any(), object.types.clone().unwrap_or_default());
+        let gvk = GroupVersionKind::try_from(&types)
+            .unwrap_or_else(|error| panic!("cannot read the apiVersion of {name}: {error}"));
+        let (resource, capabilities) = kube::discovery::pinned_kind(&self.client, &gvk)
+            .await
+            .unwrap_or_else(|error| panic!("{} of {name} is not installed: {error}", types.kind));
+        let namespace = object.namespace().unwrap_or_else(|| self.namespace.clone());
+        let objects: Api<DynamicObject> = match capabilities.scope {
+            kube::discovery::Scope::Cluster => Api::all_with(self.client(), &resource),
+            kube::discovery::Scope::Namespaced => Api::namespaced_with(self.client(), &namespace, &resource),
+        };
+        let applied = objects.patch(&name, params, &Patch::Apply(&object)).await;
+        applied.unwrap_or_else(|error| panic!("cannot apply {} {name}: {error}", types.kind));
+    }
+
     /// Returns a future that deletes the CRDs of the test's group: hundreds of them would slow the shared server down.
     /// Namespaces stay, because deleting them requires a controller manager.
     pub(crate) fn cleaner(&self) -> impl Future<Output = ()> + use<> {

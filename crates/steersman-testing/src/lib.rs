@@ -21,6 +21,7 @@
 //! * [`EmbeddedServer`] is an API server in this process: it starts in milliseconds, and each test has its own.
 //! * [`RealServer`] starts `kube-apiserver` with `etcd` and stops them, whatever happens to this process.
 //! * [`FaultProxy`] runs between client and server, records the requests, and injects faults.
+//! * [`compare_permissions`] compares the requests of an operator with its RBAC rules.
 //! * [`Fixture`] and [`User`] isolate tests that share a server.
 //!
 //! # Servers
@@ -40,6 +41,7 @@ mod go;
 mod harness;
 mod log;
 mod own_server;
+mod permissions;
 pub mod proxy;
 mod real;
 mod skip;
@@ -53,6 +55,7 @@ pub use fixture::Fixture;
 pub use go::go_program;
 pub use harness::{Outcome, SHARED_SERVER_VARIABLE, ServerKind, SharedServer, TEST_LIMIT, run};
 pub use own_server::{OwnServer, OwnServerOptions};
+pub use permissions::compare_permissions;
 pub use proxy::FaultProxy;
 pub use real::{Builder as RealServerBuilder, RealServer, StartError};
 pub use skip::{REQUIRE_REAL_VARIABLE, skip_without_tool};

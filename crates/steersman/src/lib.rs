@@ -42,25 +42,28 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), steersman::Error> {
-//!     let manager = Manager::builder().build().await?;
-//!     Controller::of::<Web>("web").workers(4).add_to(&manager, managed(Webs))?;
-//!     manager.run().await?;
-//!     Ok(())
+//!     steersman::program("web-operator")
+//!         .crd::<Web>()
+//!         .controller(Controller::of::<Web>("web").workers(4), managed(Webs))
+//!         .run()
+//!         .await
 //! }
 //! # fn deployment(_: &Web) -> Deployment { Deployment::default() }
 //! ```
 //!
-//! Start with [getting started](manual::getting_started) in the [`manual`]. This crate has no code: each module re-exports one
-//! of the crates of the framework, and [`prelude`] has the names that every operator uses.
+//! Start with [getting started](manual::getting_started) in the [`manual`]. [`program()`] is the `main` of an operator. Each
+//! module re-exports one of the crates of the framework, and [`prelude`] has the names that every operator uses.
 //!
 //! `kube` and `k8s-openapi` are re-exported in the versions that this release works with. You choose the Kubernetes version of
 //! the types in `k8s-openapi`: enable one of its features (`latest`, `v1_37`) in your `Cargo.toml`.
 
 pub mod manual;
 pub mod prelude;
+mod program;
 
 pub use k8s_openapi;
 pub use kube;
+pub use program::{CrdPolicy, Program, program};
 pub use steersman_cache as cache;
 pub use steersman_cluster as cluster;
 /// Client for the objects of a cluster. It is not in the prelude, because `kube` has a type of the same name.
@@ -70,6 +73,7 @@ pub use steersman_cluster::Error as ClientError;
 pub use steersman_core as core;
 pub use steersman_endpoints as endpoints;
 pub use steersman_kit as kit;
+pub use steersman_manifests as manifests;
 pub use steersman_queue as queue;
 pub use steersman_runtime as runtime;
 /// Error of an operator, for `main`: `?` converts every error into it. Its `Debug` output is one readable line, because

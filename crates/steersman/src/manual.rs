@@ -20,9 +20,10 @@
 //! 17. [Errors](errors): retries, and how users see a failure.
 //! 18. [Switches](switches): suspend an object, request a reconcile, or only observe.
 //! 19. [Live configuration](live_configuration): settings that change while your operator runs.
-//! 20. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
-//! 21. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
-//! 22. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
+//! 20. [Deploying](deploying): one `main`, manifests, permissions and CRDs; [configuration](configuration): flags and environment.
+//! 21. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
+//! 22. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
+//! 23. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.
 
 #[doc = include_str!("manual/getting_started.md")]
 pub mod getting_started {}
@@ -65,6 +66,12 @@ pub mod switches {}
 
 #[doc = include_str!("manual/live_configuration.md")]
 pub mod live_configuration {}
+
+#[doc = include_str!("manual/deploying.md")]
+pub mod deploying {}
+
+#[doc = include_str!("manual/configuration.md")]
+pub mod configuration {}
 
 #[doc = include_str!("manual/tutorials.md")]
 pub mod tutorials {}

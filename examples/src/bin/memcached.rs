@@ -1,16 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the operator of [`steersman_examples::memcached`] on the cluster of `KUBECONFIG`, or the one that it runs in.
 
-use steersman::runtime::{Election, Logging, MainError, Manager};
-use steersman_examples::memcached;
-
 #[tokio::main]
-async fn main() -> Result<(), MainError> {
-    Logging::from_env().install()?;
-    let manager = Manager::builder()
-        .leader_election(Election::new("memcached-operator").namespace("default"))
-        .build()
-        .await?;
-    memcached::add(&manager)?;
-    Ok(manager.run().await?)
+async fn main() -> Result<(), steersman::Error> {
+    steersman_examples::memcached::program().run().await
 }

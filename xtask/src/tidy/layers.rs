@@ -8,7 +8,7 @@ use super::{
 };
 
 /// Each crate with the crates of this workspace that it is allowed to depend on. Dev-dependencies are not checked.
-const MAY_KNOW: [(&str, &[&str]); 15] = [
+const MAY_KNOW: [(&str, &[&str]); 16] = [
     ("steersman-core", &[]),
     ("steersman-queue", &["core"]),
     ("steersman-cache", &["core"]),
@@ -27,6 +27,7 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
         "steersman-webhook",
         &["core", "cluster", "endpoints", "runtime", "kit"],
     ),
+    ("steersman-manifests", &["core"]),
     ("steersman-apiserver", &[]),
     ("steersman-assets", &[]),
     ("steersman-testing-macros", &[]),
@@ -44,6 +45,7 @@ const MAY_KNOW: [(&str, &[&str]); 15] = [
             "endpoints",
             "runtime",
             "kit",
+            "manifests",
             "webhook",
         ],
     ),

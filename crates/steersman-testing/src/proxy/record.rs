@@ -56,6 +56,23 @@ pub enum Ended {
 }
 
 impl Exchange {
+    #[cfg(test)]
+    pub(crate) fn for_tests(method: &str, path: &str, query: &str) -> Self {
+        Self {
+            connection: 0,
+            identity: None,
+            method: method.to_owned(),
+            path: path.to_owned(),
+            query: query.to_owned(),
+            status: None,
+            arrived: now(),
+            first_byte: None,
+            last_byte: None,
+            bytes: 0,
+            ended: None,
+        }
+    }
+
     /// Reports whether this is a watch.
     #[must_use]
     pub fn is_watch(&self) -> bool {
