@@ -86,7 +86,7 @@ impl Cache {
         self.hold(resource, |configured| configured)
     }
 
-    /// As [`informer`](Self::informer), with this much of each object, whatever the options set.
+    /// Same as [`informer`](Self::informer), with this much of each object, whatever the options set.
     #[must_use]
     pub fn informer_for(&self, resource: &Resource, wanted: ObjectDetail) -> InformerHandle {
         self.hold(resource, |configured| configured.wanted(wanted))
@@ -258,7 +258,7 @@ impl Cache {
         self.reader_in(missing, ReadScopes::new())
     }
 
-    /// As [`reader`](Self::reader), with explicit scopes for some resources.
+    /// Same as [`reader`](Self::reader), with explicit scopes for some resources.
     pub fn reader_in(&self, missing: CacheMissPolicy, scopes: ReadScopes) -> Reader {
         Reader::new(self.clone(), missing, scopes)
     }

@@ -35,7 +35,7 @@ pub trait IndexValue: Hash + Eq + Clone + fmt::Debug + Send + Sync + 'static {}
 
 impl<V: Hash + Eq + Clone + fmt::Debug + Send + Sync + 'static> IndexValue for V {}
 
-/// A named function from an object to values.
+/// A named function from an object to values (as client-go's `IndexFunc`).
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;

@@ -110,8 +110,7 @@ impl Informer {
         self.adjust();
     }
 
-    /// Switches from metadata to whole objects, if the informer had metadata only. It relists, and whole objects replace the
-    /// metadata. The informer is in sync again after the list. Handlers receive each object as added and initial.
+    /// Switches a metadata-only informer to full objects. It relists, and full objects replace the metadata. The informer is in sync again after the list. Handlers receive each object as added and initial.
     ///
     /// Does not wait, so a handler of this informer can call it.
     pub fn widen(&self) {
@@ -195,7 +194,7 @@ impl Informer {
         self.health_when(|health| health.synced).await;
     }
 
-    /// Waits until the informer is in sync or has an error. A kind that the server no longer has is an error, even if the store
+    /// Waits until synced or failed. A kind that the server no longer has is an error, even if the store
     /// has objects of it.
     ///
     /// # Errors
@@ -210,7 +209,7 @@ impl Informer {
             .map_or(Ok(()), |trouble| Err(Arc::clone(trouble)))
     }
 
-    /// As [`settled`](Self::settled), for the objects of one namespace; an empty name means all namespaces. Returns the health of
+    /// Same as [`settled`](Self::settled), for the objects of one namespace; an empty name means all namespaces. Returns the health of
     /// that part. Other namespaces can be failing or not yet listed.
     ///
     /// # Errors
@@ -276,7 +275,7 @@ impl Informer {
         self.register(name, Box::new(handler), self.0.resync)
     }
 
-    /// As [`Self::handle`], with a separate resync interval; zero means no resync.
+    /// Same as [`Self::handle`], with a separate resync interval; zero means no resync.
     pub fn handle_with_resync(
         &self,
         name: &str,
@@ -293,7 +292,7 @@ impl Informer {
         Subscription::new(self.handle(name, subscriber), queue)
     }
 
-    /// As [`Self::subscribe`], with a separate resync interval.
+    /// Same as [`Self::subscribe`], with a separate resync interval.
     #[must_use]
     pub fn subscribe_with_resync(&self, name: &str, lag: usize, every: Duration) -> Subscription {
         let (subscriber, queue) = subscription::subscription(lag);

@@ -62,10 +62,10 @@ impl Overlay {
         Self::limited(store, clock, Self::LIMIT)
     }
 
-    /// Default lifetime of an entry whose end cannot be determined: 10 s.
+    /// Default of [`limit`](Self::limit): 10 s.
     pub const LIMIT: Duration = Duration::from_secs(10);
 
-    /// As [`new`](Self::new), with another limit than [`LIMIT`](Self::LIMIT).
+    /// Same as [`new`](Self::new), with another limit than [`LIMIT`](Self::LIMIT).
     #[must_use]
     pub fn limited(store: &Store, clock: Arc<dyn Clock>, limit: Duration) -> Self {
         Self::over(store, Layer::new(clock, limit, false))
@@ -85,7 +85,8 @@ impl Overlay {
         }
     }
 
-    /// Returns the lifetime of an entry whose end cannot be determined.
+    /// How long an own write stays visible if resourceVersions cannot show whether the watch has delivered it. Default:
+    /// [`LIMIT`](Self::LIMIT).
     #[must_use]
     pub fn limit(&self) -> Duration {
         self.layer.limit()

@@ -17,7 +17,7 @@ use crate::state::{Entrance, Taken};
 /// Delay of a key whose limiter panicked.
 const LIMITER_BROKE: Duration = Duration::from_secs(1);
 
-/// A key that was handed out. No other worker gets it until this item is finished or dropped.
+/// A key that a worker has taken from the queue. No other worker gets it until this item is finished or dropped.
 ///
 /// [`finish`](Self::finish) reports the outcome. If the item is dropped instead, because the work panicked or its task
 /// was cancelled, the key is requeued with its back-off, as if it had failed.

@@ -68,8 +68,8 @@ impl<K> Options<K> {
         Self { paused: true, ..self }
     }
 
-    /// Sets how many consecutive takes can skip a priority in which keys wait. Default: 16, so that lower priorities
-    /// get a seventeenth of the takes while higher ones are busy. With 1 they get half.
+    /// Anti-starvation: after this many higher-priority keys, one lower-priority key is taken. Default: 16, so that lower
+    /// priorities get a seventeenth of the keys while higher ones are busy. With 1 they get half.
     #[must_use]
     pub fn patience(self, takes: NonZeroU32) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl<K> Options<K> {
         }
     }
 
-    /// Sets the delays of failed keys. Default: [`Backoff`].
+    /// Sets the rate limiter that computes the back-off of failed keys. Default: [`Backoff`].
     #[must_use]
     pub fn limiter(self, limiter: impl Limiter<K>) -> Self {
         Self {

@@ -29,7 +29,7 @@ use crate::{
 /// Default shutdown timeout of a runnable that its condition stops.
 pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A runnable that runs only while a condition holds. Conditions nest.
+/// Wraps a runnable and runs it only while a [`RunCondition`] is true. Can wrap another `Conditional`.
 ///
 /// ```no_run
 /// use k8s_openapi::api::networking::v1::Ingress;

@@ -110,7 +110,7 @@ pub enum OnLoss {
     StepDown,
     /// Ends the run with an error.
     Exit,
-    /// As [`StepDown`](Self::StepDown), but ends the run with an error if leader work has not ended after twice the
+    /// Same as [`StepDown`](Self::StepDown), but ends the run with an error if leader work has not ended after twice the
     /// [step-down timeout](Election::step_down_timeout).
     StepDownOrExit,
 }
@@ -261,7 +261,8 @@ impl Election {
         self
     }
 
-    /// Time that a replica which is not warm leaves a free lease to others. Zero takes the lease at once. Default: 15 s.
+    /// How long a replica whose caches are not synced lets others acquire a free lease first. Zero acquires it at once.
+    /// Default: 15 s.
     pub fn cold_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self

@@ -41,7 +41,8 @@ pub struct LeadershipKeeper {
     held: Arc<watch::Sender<usize>>,
 }
 
-/// Source of terms. Clones share the leadership.
+/// Read side of leader election. [`term`](Self::term) waits until this replica is leader and returns a [`Term`], a guard for
+/// the leadership period. Clones share the leadership.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     granted: watch::Receiver<Granted>,
@@ -134,7 +135,7 @@ impl LeadershipKeeper {
         *self.held.borrow()
     }
 
-    /// Returns true if no term is held.
+    /// Returns true if all leader work has ended, that is, every [`Term`] was dropped.
     #[must_use]
     pub fn is_vacated(&self) -> bool {
         *self.held.borrow() == 0
@@ -256,7 +257,7 @@ impl Term {
         self.stop.is_requested()
     }
 
-    /// Returns true if writes in the term are rejected: it has ended, or its fence is closed and it is about to end.
+    /// Returns true if writes are already rejected: the term has ended, or its fence is closed and it is about to end.
     #[must_use]
     pub fn is_spent(&self) -> bool {
         self.is_over() || self.fence.check().is_err()

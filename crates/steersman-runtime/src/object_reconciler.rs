@@ -141,12 +141,12 @@ pub trait AnyReconciler<R, By>: Send + Sync + 'static {
 )]
 pub trait Reconciles<T> {}
 
-/// Calls the reconciler with a key.
+/// Type-level marker: this reconciler receives the request key, not the object. Inferred, never written by users.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ByKey {}
 
-/// Calls the reconciler with an object.
+/// Type-level marker: this reconciler receives the object. Inferred, never written by users.
 #[derive(Debug)]
 pub struct ByObject<T>(PhantomData<fn() -> T>);
 

@@ -238,8 +238,8 @@ impl RunContext {
         self.place.set(status);
     }
 
-    /// Reports that the time to become ready has passed, so that the check for a warm replica does not wait any longer. Not
-    /// needed after [ready](Self::ready) or dormant.
+    /// Reports that the start-up timeout passed, so the warm-standby check stops waiting. Not needed after
+    /// [ready](Self::ready) or dormant.
     pub fn settle(&self) {
         self.place.settle();
     }
@@ -258,7 +258,7 @@ impl RunContext {
         &self.runtime.hub
     }
 
-    /// Limit of the wait for caches.
+    /// Cache sync timeout.
     #[must_use]
     pub fn fill_limit(&self) -> Duration {
         self.runtime.fill_limit

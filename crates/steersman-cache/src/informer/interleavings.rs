@@ -35,7 +35,7 @@ fn begin() -> (Arc<Dispatch>, Part, Store) {
     begin_with("")
 }
 
-/// As [`begin`], for one namespace; an empty name means all namespaces.
+/// Same as [`begin`], for one namespace; an empty name means all namespaces.
 fn begin_with(namespace: &str) -> (Arc<Dispatch>, Part, Store) {
     let kind = Resource::new("", "v1", "ConfigMap", "configmaps");
     let (writer, store) = store(StoreOptions::new());

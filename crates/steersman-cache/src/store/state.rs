@@ -363,7 +363,7 @@ impl State {
         }
     }
 
-    /// As [`advance`](Self::advance), for a namespace with its own list, and for the whole store if its revision is known.
+    /// Same as [`advance`](Self::advance), for a namespace with its own list, and for the whole store if its revision is known.
     pub(super) fn advance_part(
         &mut self,
         namespace: &str,

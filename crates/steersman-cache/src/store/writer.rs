@@ -69,7 +69,7 @@ impl StoreWriter {
         self.enter(object.into(), Freshness::InOrder)
     }
 
-    /// As [`apply`](Self::apply). An object of a list of the newest state replaces the stored one, whatever its revision.
+    /// Same as [`apply`](Self::apply). An object of a list of the newest state replaces the stored one, whatever its revision.
     pub(crate) fn enter(&mut self, object: Arc<Object>, freshness: Freshness) -> Option<Change> {
         let (object, functions, values) =
             if self.inner.is_plain() && !self.inner.read().indexes.has_functions() {
@@ -113,7 +113,7 @@ impl StoreWriter {
         self.end_list(Freshness::InOrder)
     }
 
-    /// As [`end_replace`](Self::end_replace), for a list that can be one of the newest state.
+    /// Same as [`end_replace`](Self::end_replace), for a list that can be one of the newest state.
     pub(crate) fn end_list(&mut self, freshness: Freshness) -> Vec<Arc<Object>> {
         self.inner.write().end_replace(freshness)
     }
@@ -128,12 +128,12 @@ impl StoreWriter {
         self.advance_to(revision.as_str());
     }
 
-    /// As [`set_revision`](Self::set_revision), for a revision in text form, such as an object's `resourceVersion`.
+    /// Same as [`set_revision`](Self::set_revision), for a revision in text form, such as an object's `resourceVersion`.
     pub fn advance_to(&mut self, resource_version: &str) {
         self.advance(resource_version, Freshness::InOrder);
     }
 
-    /// As [`advance_to`](Self::advance_to), but a list of the newest state can move the revision backwards.
+    /// Same as [`advance_to`](Self::advance_to), but a list of the newest state can move the revision backwards.
     pub(crate) fn advance(&mut self, resource_version: &str, freshness: Freshness) {
         self.inner.write().advance(resource_version, freshness);
     }
@@ -143,7 +143,7 @@ impl StoreWriter {
         self.inner.read().take_lost()
     }
 
-    /// As [`take_lost`](Self::take_lost) at the end of a list, when this is known of all earlier writes.
+    /// Same as [`take_lost`](Self::take_lost) at the end of a list, when this is known of all earlier writes.
     pub(crate) fn take_all_lost(&mut self) -> Vec<Arc<Object>> {
         let state = self.inner.read();
         state.settle_layers();

@@ -52,7 +52,7 @@ pub struct MapContext {
     client: Client,
 }
 
-/// As [`map_fn`](crate::map_fn), with an async function that can read other objects and can fail.
+/// Same as [`map_fn`](crate::map_fn), with an async function that can read other objects and can fail.
 ///
 /// The function gets the object and a [`MapContext`] with a client that reads from the cache of the object's cluster. It
 /// is called for the new state of an object and for its state before the change. It does not run while changes are
