@@ -12,7 +12,7 @@ use crate::Key;
 use crate::inspect::{Cause, Status};
 use crate::outcome::{Finished, Kind, Outcome};
 use crate::queue::Shared;
-use crate::state::{Entrance, Taken};
+use crate::state::{AddRequest, Taken};
 
 /// Delay of a key whose limiter panicked.
 const LIMITER_BROKE: Duration = Duration::from_secs(1);
@@ -168,9 +168,9 @@ impl<K: Key> Item<K> {
             }
         };
         let priority = priority.unwrap_or(self.priority);
-        let entrance = again.map(|(delay, cause)| {
+        let request = again.map(|(delay, cause)| {
             (
-                Entrance {
+                AddRequest {
                     priority,
                     at: Some(now + delay),
                     cause,
@@ -179,7 +179,7 @@ impl<K: Key> Item<K> {
                 now,
             )
         });
-        shared.locked(|state| state.finish(*index, reset, entrance));
+        shared.locked(|state| state.finish(*index, reset, request));
         let delay = again.map(|(delay, _)| delay);
         if let Some(metrics) = shared.metrics.as_ref().filter(|_| was_worked_on) {
             metrics.finished(now.saturating_since(self.started));

@@ -11,7 +11,7 @@ use std::{
 use steersman_cache::{Index, IndexValue, Resource};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::ObjectKey;
-use steersman_queue::{Group, Grouping, Limiter};
+use steersman_queue::{Group, Grouping, RateLimiter};
 use tokio::sync::watch;
 
 use crate::{
@@ -321,15 +321,15 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
 
     /// Back-off of a key after failures: a [`Backoff`](steersman_queue::Backoff) with other limits, or your own. Default:
     /// 5 ms, doubled each time up to 1000 s, with jitter.
-    pub fn limiter(mut self, limiter: impl Limiter<R>) -> Self {
-        self.queue = self.queue.limiter(limiter);
+    pub fn rate_limiter(mut self, limiter: impl RateLimiter<R>) -> Self {
+        self.queue = self.queue.rate_limiter(limiter);
         self
     }
 
     /// Number of consecutive takes from the queue that can skip a priority in which keys wait. Default: 16, so that lower
     /// priorities get a seventeenth of the takes while higher ones are busy. With 1 they get half.
-    pub fn queue_patience(mut self, takes: NonZeroU32) -> Self {
-        self.queue = self.queue.patience(takes);
+    pub fn queue_starvation_limit(mut self, takes: NonZeroU32) -> Self {
+        self.queue = self.queue.starvation_limit(takes);
         self
     }
 

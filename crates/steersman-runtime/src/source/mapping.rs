@@ -230,7 +230,7 @@ impl<R: RequestKey> Deferred<R> {
                 client: options.reads.client(cluster).fenced(no_writes),
             },
             sink: Arc::clone(sink),
-            queue: Queue::new(Arc::clone(&clock), Options::new().limiter(backoff)),
+            queue: Queue::new(Arc::clone(&clock), Options::new().rate_limiter(backoff)),
             clock,
             series: Arc::clone(&options.series),
             changes: Mutex::default(),
