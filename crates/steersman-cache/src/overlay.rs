@@ -24,13 +24,13 @@
 //! a relist that began later, or after [`limit`](Overlay::limit). Until then it can hide a newer state. A tombstone whose uid
 //! the store does not have also ends after that time: it hides nothing. Above 10,000 entries the oldest is dropped.
 
-mod layer;
+mod entries;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use steersman_core::{Clock, ObjectKey};
 
-pub(crate) use self::layer::Layer;
+pub(crate) use self::entries::OverlayEntries;
 use crate::{Object, Revision, Store};
 
 /// Shows writes that the watch has not delivered yet to the readers of a store. Cloning it copies pointers.
@@ -52,7 +52,7 @@ use crate::{Object, Revision, Store};
 pub struct Overlay {
     /// The store without the overlay.
     store: Store,
-    layer: Arc<Layer>,
+    layer: Arc<OverlayEntries>,
 }
 
 impl Overlay {
@@ -68,15 +68,15 @@ impl Overlay {
     /// Same as [`new`](Self::new), with another limit than [`LIMIT`](Self::LIMIT).
     #[must_use]
     pub fn limited(store: &Store, clock: Arc<dyn Clock>, limit: Duration) -> Self {
-        Self::over(store, Layer::new(clock, limit, false))
+        Self::over(store, OverlayEntries::new(clock, limit, false))
     }
 
     /// Creates an overlay of an informer's store. The informer reports lost writes to its handlers.
     pub(crate) fn of_informer(store: &Store, clock: Arc<dyn Clock>) -> Self {
-        Self::over(store, Layer::new(clock, Self::LIMIT, true))
+        Self::over(store, OverlayEntries::new(clock, Self::LIMIT, true))
     }
 
-    fn over(store: &Store, layer: Layer) -> Self {
+    fn over(store: &Store, layer: OverlayEntries) -> Self {
         let layer = Arc::new(layer);
         store.tell(&layer);
         Self {
@@ -116,7 +116,7 @@ impl Overlay {
     /// Returns the number of entries, including tombstones.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.store.look(|state| self.layer.laid(state).len())
+        self.store.look(|state| self.layer.snapshot(state).len())
     }
 
     /// Returns true if there are no entries.

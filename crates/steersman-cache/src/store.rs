@@ -37,9 +37,9 @@ mod indexes;
 mod interleavings;
 pub(crate) mod postings;
 mod query;
-mod reached;
 mod reader;
 mod representation;
+mod revision_tracker;
 mod select;
 mod state;
 mod values;
@@ -47,7 +47,7 @@ mod writer;
 
 use std::{fmt, sync::Arc};
 
-pub(crate) use self::state::{Freshness, State};
+pub(crate) use self::state::{ReadConsistency, State};
 pub use self::{
     query::Query,
     representation::Representation,
@@ -56,7 +56,7 @@ pub use self::{
 use crate::{
     Object,
     object::Sharing,
-    overlay::Layer,
+    overlay::OverlayEntries,
     sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
     transform::Transform,
 };
@@ -121,7 +121,7 @@ pub fn store(options: StoreOptions) -> (StoreWriter, Store) {
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<Inner>,
-    layer: Option<Arc<Layer>>,
+    layer: Option<Arc<OverlayEntries>>,
 }
 
 struct Inner {

@@ -423,7 +423,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         let primary_kind = self.primary.as_ref().map(|primary| {
             reconciler.declare_any(&mut declared);
             PrimaryKind {
-                resource: primary.kind.resource.clone(),
+                resource: primary.kind.spec.resource.clone(),
                 wanted: primary.kind.wanted(),
             }
         });
@@ -443,7 +443,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             kinds.push(source.on_deleted(on_deleted.collect()));
             let owned = self.owned.into_iter().chain(declared.owned);
             kinds.extend(owned.map(|owned| owned(parent)));
-            let following = |source: KindSource<R>| source.following(&parent.place);
+            let following = |source: KindSource<R>| source.following(&parent.clusters);
             kinds.extend(declared.watched.into_iter().map(following));
             self.read = self.read.into_iter().map(following).collect();
         }

@@ -106,7 +106,10 @@ impl Conditional {
     /// Returns the status while the condition is unknown.
     fn undetermined(&self, cx: &RunContext, reason: &str, is_late: bool) -> RunnableStatus {
         let clusters = self.condition.clusters();
-        let is_elsewhere = !clusters.is_empty() && clusters.iter().all(|name| cx.hub().is_spoke(name));
+        let is_elsewhere = !clusters.is_empty()
+            && clusters
+                .iter()
+                .all(|name| cx.cluster_roles().is_other_cluster(name));
         if !(is_late && is_elsewhere) {
             return RunnableStatus::Waiting {
                 on: vec![reason.to_owned()],

@@ -171,7 +171,7 @@ impl<T: KnownKind> KnownPrimary for ByObject<T> {
     fn primary() -> Option<PrimaryKind> {
         Some(PrimaryKind {
             resource: Resource::of::<T>(),
-            wanted: ObjectDetail::Whole,
+            wanted: ObjectDetail::Full,
         })
     }
 }

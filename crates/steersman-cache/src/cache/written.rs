@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use steersman_core::ObjectKey;
 
-use super::{Cache, held::Access};
+use super::{Cache, handle::Access};
 use crate::{Informer, InvalidObject, Object, Overlay, Resource, Revision};
 
 impl Cache {

@@ -9,8 +9,8 @@ use steersman_core::ObjectKey;
 use super::{Inner, Query, State, Store};
 use crate::{
     DecodeError, Index, IndexConflict, Object, Revision,
-    index::{AnyKept, IndexValue},
-    overlay::Layer,
+    index::{ErasedIndex, IndexValue},
+    overlay::OverlayEntries,
 };
 
 impl Store {
@@ -172,20 +172,20 @@ impl Store {
         if state.has_index(index)? {
             return Ok(());
         }
-        let mut kept = index.kept(state.hasher());
+        let mut maintained = index.maintained(state.hasher());
         let mut known = objects.iter().zip(values).peekable();
         // Objects that changed since are computed now; both sides are in slot order.
         for (slot, object) in state.objects() {
             while known.next_if(|((before, _), _)| *before < slot).is_some() {}
             let same = known.next_if(|((before, was), _)| *before == slot && Arc::ptr_eq(was, object));
             let values = same.map_or_else(|| index.values(object), |(_, values)| values);
-            kept.set(slot, Box::new(values));
+            maintained.set(slot, Box::new(values));
         }
-        state.indexes.add(Box::new(kept));
+        state.indexes.add(Box::new(maintained));
         Ok(())
     }
 
-    pub(crate) fn with_layer(&self, layer: &Arc<Layer>) -> Self {
+    pub(crate) fn with_layer(&self, layer: &Arc<OverlayEntries>) -> Self {
         Self {
             inner: Arc::clone(&self.inner),
             layer: Some(Arc::clone(layer)),
@@ -193,7 +193,7 @@ impl Store {
     }
 
     /// Notifies an overlay of added and removed objects from now on.
-    pub(crate) fn tell(&self, layer: &Arc<Layer>) {
+    pub(crate) fn tell(&self, layer: &Arc<OverlayEntries>) {
         self.inner.write().add_layer(layer);
     }
 
@@ -217,20 +217,20 @@ impl Store {
         self.layer().is_none() && query.terms().is_empty()
     }
 
-    fn layer(&self) -> Option<&Arc<Layer>> {
+    fn layer(&self) -> Option<&Arc<OverlayEntries>> {
         self.layer.as_ref().filter(|layer| !layer.is_empty())
     }
 
-    fn list_under(&self, layer: &Layer, query: &Query) -> Vec<Arc<Object>> {
+    fn list_under(&self, layer: &OverlayEntries, query: &Query) -> Vec<Arc<Object>> {
         self.inner.prepare(query);
         // Both under one lock, so that the overlay covers no newer object.
-        let (laid, selected) = self.look(|state| {
-            let laid = layer.laid(state);
-            let selected = state.select(&query.with_room(laid.len()));
-            (laid, selected)
+        let (snapshot, selected) = self.look(|state| {
+            let snapshot = layer.snapshot(state);
+            let selected = state.select(&query.with_room(snapshot.len()));
+            (snapshot, selected)
         });
         let mut objects = selected.finish(query);
-        laid.cover(&mut objects, query);
+        snapshot.merge_into(&mut objects, query);
         objects.truncate(query.limited());
         objects
     }

@@ -13,7 +13,7 @@ use crate::{Informer, Overlay, Store};
 #[derive(Clone, Debug)]
 pub struct InformerHandle {
     pub(super) access: Access,
-    pub(super) lease: Arc<Lease>,
+    pub(super) ref_count: Arc<RefCount>,
 }
 
 /// An informer and the overlay of its cache. It is no handle: the cache can end the informer at any time.
@@ -26,7 +26,7 @@ pub(super) struct Access {
 
 /// Notifies the cache on drop that the informer has no handle left.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct RefCount {
     pub(super) key: Key,
     pub(super) cache: Weak<Inner>,
 }
@@ -48,7 +48,7 @@ impl Access {
     }
 }
 
-impl Drop for Lease {
+impl Drop for RefCount {
     fn drop(&mut self) {
         if let Some(cache) = self.cache.upgrade() {
             cache.released(&self.key);
