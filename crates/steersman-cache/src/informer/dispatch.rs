@@ -398,9 +398,7 @@ impl NamespaceSink {
             .is_some_and(|part| part.number == self.number);
         is_current.then_some(state)
     }
-}
 
-impl NamespaceSink {
     fn mark(&self, object: &mut Arc<Object>) {
         if self.metadata_only
             && let Some(object) = Arc::get_mut(object)

@@ -107,13 +107,10 @@ pub(super) async fn fill_caches(inner: &Inner, deadline: MonotonicTime) -> Cache
             tracing::warn!(%kind, %cluster, server, reason, "cache not in sync; only runnables that need it wait for it");
         }
     };
-    tokio::select! {
-        biased;
-        () = filling.filled(|names| *inner.pending_caches.0.lock() = names, missing) => {}
-        () = inner.runtime.clock().sleep_until(deadline) => {
-            let late = inner.pending_caches.all();
-            tracing::warn!(?late, limit = ?inner.barrier, "not in sync in time; the others start without them");
-        }
+    let filled = filling.filled(|names| *inner.pending_caches.0.lock() = names, missing);
+    if inner.runtime.clock().timeout_at(deadline, filled).await.is_none() {
+        let late = inner.pending_caches.all();
+        tracing::warn!(?late, limit = ?inner.barrier, "not in sync in time; the others start without them");
     }
     filling
 }

@@ -241,11 +241,8 @@ impl OwnLeaseRun<'_> {
         self.election_run.abstain();
         self.keeper.revoke();
         let deadline = self.cx.stop().deadline().unwrap_or(MonotonicTime::ORIGIN);
-        let is_vacated = tokio::select! {
-            biased;
-            () = self.keeper.vacated() => true,
-            () = self.cx.clock().sleep_until(deadline) => false,
-        };
+        let vacated = self.cx.clock().timeout_at(deadline, self.keeper.vacated());
+        let is_vacated = vacated.await.is_some();
         // Events cannot be written once the lease is released.
         let (clusters, lease) = (self.cx.clusters().all(), self.own.settings.cluster());
         last_events::write_before_release(&clusters, lease, self.cx.clock(), deadline).await;

@@ -269,11 +269,7 @@ async fn wind_down(
     let mut unfinished = supervisor.stop(deadline, leads).await;
     keeper.revoke();
     let clock = inner.runtime.clock();
-    let is_vacated = tokio::select! {
-        biased;
-        () = keeper.vacated() => true,
-        () = clock.sleep_until(deadline) => false,
-    };
+    let is_vacated = clock.timeout_at(deadline, keeper.vacated()).await.is_some();
     let cluster_set = inner.runtime.clusters();
     if let (Some(election_run), Some(election)) = (election_run, &inner.election) {
         // Events cannot be written once the lease is released.
@@ -285,12 +281,12 @@ async fn wind_down(
                 "leader work exceeded the deadline; letting the lease expire"
             );
         }
-        tokio::select! {
-            biased;
-            () = election_run.resign(is_vacated && election.settings.release) => {}
-            () = clock.sleep_until(deadline) => {
-                tracing::warn!(lease = election.settings.lease, "failed to release lease in time; letting it expire");
-            }
+        let resigned = election_run.resign(is_vacated && election.settings.release);
+        if clock.timeout_at(deadline, resigned).await.is_none() {
+            tracing::warn!(
+                lease = election.settings.lease,
+                "failed to release lease in time; letting it expire"
+            );
         }
     }
     unfinished.extend(

@@ -287,12 +287,12 @@ impl<R: RequestKey> Deferred<R> {
         let mut enqueue = Enqueue::of_change(&self.sink, &self.cx.cluster, change.is_replay);
         for object in std::iter::once(&change.new).chain(&change.old) {
             let call = (self.mapping.0)(Arc::clone(object), self.cx.clone());
-            let called = tokio::select! {
-                biased;
-                called = AssertUnwindSafe(call).catch_unwind() => called,
-                () = self.clock.sleep_until(self.clock.now() + CALL_TIMEOUT) => {
-                    return Err(format!("it took longer than {CALL_TIMEOUT:?}").into());
-                }
+            let (call, deadline) = (
+                AssertUnwindSafe(call).catch_unwind(),
+                self.clock.now() + CALL_TIMEOUT,
+            );
+            let Some(called) = self.clock.timeout_at(deadline, call).await else {
+                return Err(format!("it took longer than {CALL_TIMEOUT:?}").into());
             };
             match called {
                 Ok(Ok(keys)) => keys.into_iter().for_each(|key| enqueue.add(key)),

@@ -49,8 +49,8 @@ impl Scene {
     }
 
     fn handle(&self, handler: impl EventHandler) -> Registration {
-        let figures = self.dispatch.figures().of_handler("test");
-        let registered = Arc::new(Registered::new("test", Box::new(handler), figures));
+        let counters = self.dispatch.counters().of_handler("test");
+        let registered = Arc::new(Registered::new("test", Box::new(handler), counters));
         self.dispatch.register(&registered);
         Registration::new(registered, None)
     }
