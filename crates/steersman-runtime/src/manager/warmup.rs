@@ -65,7 +65,7 @@ impl WarmupStatus {
             warming.retain(|name| !settled.contains(name));
             let missing = |all: &BTreeMap<String, RunnableStatus>| match are_synced {
                 true => not_ready(&warming, all),
-                false => Some("caches are being caches_synced".to_owned()),
+                false => Some("caches are being filled".to_owned()),
             };
             let known = missing(&statuses.all());
             self.set(known.clone());
