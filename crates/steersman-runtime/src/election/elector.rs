@@ -379,7 +379,11 @@ impl Elector {
             }
         };
         let limit = self.clock.now() + self.settings.timing.request();
-        let result: Option<Result<(), Error>> = self.clock.timeout_at(limit, giving_up).await;
+        let result: Option<Result<(), Error>> = tokio::select! {
+            biased;
+            done = giving_up => Some(done),
+            () = self.clock.sleep_until(limit) => None,
+        };
         let (name, lasts) = (self.name(), self.settings.timing.lease);
         match result {
             Some(Ok(())) => tracing::info!(lease = name, "released lease"),
