@@ -128,10 +128,10 @@ pub fn find() -> Result<Assets, FindError> {
     find_in(&Environment::of_process())
 }
 
-/// As [`find`], in the given environment.
+/// Same as [`find`], in the given environment.
 ///
 /// # Errors
-/// As [`find`].
+/// Same as [`find`].
 pub fn find_in(environment: &Environment) -> Result<Assets, FindError> {
     if let Some(dir) = environment.assets() {
         return match Assets::missing_in(dir) {
@@ -159,10 +159,10 @@ pub fn find_or_build(progress: &mut dyn FnMut(Progress)) -> Result<Assets, Build
     find_or_build_in(&Environment::of_process(), progress)
 }
 
-/// As [`find_or_build`], in the given environment.
+/// Same as [`find_or_build`], in the given environment.
 ///
 /// # Errors
-/// As [`find_or_build`].
+/// Same as [`find_or_build`].
 pub fn find_or_build_in(
     environment: &Environment,
     progress: &mut dyn FnMut(Progress),

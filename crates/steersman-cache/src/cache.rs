@@ -17,7 +17,7 @@
 //!    that share the thread.
 
 mod builder;
-mod held;
+mod handle;
 mod live;
 mod read_scopes;
 mod reader;
@@ -34,14 +34,14 @@ use steersman_core::{Mutex, Presence, Task};
 use tokio::sync::watch;
 
 pub use builder::CacheBuilder;
-pub use held::InformerHandle;
+pub use handle::InformerHandle;
 pub use read_scopes::ReadScopes;
 pub use reader::{CacheMissPolicy, ObjectDetail, ReadError, Reader};
 pub use view::View;
 
 use crate::{Informer, InformerContext, InformerOptions, Resource, Scope, resource::Namespaces};
 use builder::Indexes;
-use held::Lease;
+use handle::RefCount;
 
 /// The informers of one cluster.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ type Key = (Resource, Option<Scope>);
 #[derive(Debug)]
 struct Entry {
     informer: Informer,
-    lease: Weak<Lease>,
+    ref_count: Weak<RefCount>,
     /// True if the informer is kept for a while after its last handle is dropped.
     lingers: bool,
     /// Ends the informer after the delay unless a caller asks for it again.
@@ -86,7 +86,7 @@ impl Cache {
         self.hold(resource, |configured| configured)
     }
 
-    /// As [`informer`](Self::informer), with this much of each object, whatever the options set.
+    /// Same as [`informer`](Self::informer), with this much of each object, whatever the options set.
     #[must_use]
     pub fn informer_for(&self, resource: &Resource, wanted: ObjectDetail) -> InformerHandle {
         self.hold(resource, |configured| configured.wanted(wanted))
@@ -150,20 +150,20 @@ impl Cache {
             .entry(key.clone())
             .or_insert_with(|| self.start(resource, &scope));
         entry.lingers = true;
-        let lease = entry.lease.upgrade().unwrap_or_else(|| {
+        let ref_count = entry.ref_count.upgrade().unwrap_or_else(|| {
             entry._lingering = None;
-            let lease = Arc::new(Lease {
+            let ref_count = Arc::new(RefCount {
                 key,
                 cache: Arc::downgrade(&self.0),
             });
-            entry.lease = Arc::downgrade(&lease);
-            lease
+            entry.ref_count = Arc::downgrade(&ref_count);
+            ref_count
         });
         if !scope.is_metadata_only() {
             entry.informer.widen();
         }
         let informer = entry.informer.clone();
-        InformerHandle { informer, lease }
+        InformerHandle { informer, ref_count }
     }
 
     fn start(&self, resource: &Resource, scope: &Scope) -> Entry {
@@ -173,7 +173,7 @@ impl Cache {
         self.0.changes.send_replace(());
         Entry {
             informer,
-            lease: Weak::new(),
+            ref_count: Weak::new(),
             lingers: true,
             _lingering: None,
         }
@@ -186,10 +186,10 @@ impl Cache {
             let entries = self.0.entries.lock();
             let entry = entries
                 .get(&self.key_of(resource, part))
-                .filter(|entry| entry.lease.strong_count() > 0)?;
+                .filter(|entry| entry.ref_count.strong_count() > 0)?;
             entry.informer.clone()
         };
-        if wanted == ObjectDetail::Whole {
+        if wanted == ObjectDetail::Full {
             informer.widen();
         }
         Some(informer)
@@ -221,7 +221,7 @@ impl Cache {
             let mut idle = Vec::new();
             for (key, entry) in of_it {
                 entry.lingers = false;
-                if entry.lease.strong_count() == 0 {
+                if entry.ref_count.strong_count() == 0 {
                     idle.push(key.clone());
                 }
             }
@@ -255,7 +255,7 @@ impl Cache {
         self.reader_in(missing, ReadScopes::new())
     }
 
-    /// As [`reader`](Self::reader), with explicit scopes for some resources.
+    /// Same as [`reader`](Self::reader), with explicit scopes for some resources.
     pub fn reader_in(&self, missing: CacheMissPolicy, scopes: ReadScopes) -> Reader {
         Reader::new(self.clone(), missing, scopes)
     }
@@ -297,7 +297,7 @@ impl Inner {
     fn released(self: &Arc<Self>, key: &Key) {
         let mut entries = self.entries.lock();
         let Some(entry) = entries.get_mut(key) else { return };
-        if entry.lease.strong_count() > 0 {
+        if entry.ref_count.strong_count() > 0 {
             return;
         }
         if !entry.lingers {
@@ -317,7 +317,7 @@ impl Inner {
             let mut entries = cache.entries.lock();
             let is_free = entries
                 .get(&key)
-                .is_some_and(|entry| entry.lease.strong_count() == 0);
+                .is_some_and(|entry| entry.ref_count.strong_count() == 0);
             // Dropped outside the lock: the end of an informer frees its store.
             let ended = if is_free { entries.remove(&key) } else { None };
             drop(entries);

@@ -40,14 +40,14 @@ pub struct Health {
 ///
 /// Its lock is held only for short reads and writes, never while waiting, so any code can read it at any time.
 #[derive(Debug)]
-pub(crate) struct HealthBoard {
+pub(crate) struct HealthTracker {
     next: AtomicU64,
-    standing: watch::Sender<BoardState>,
+    state: watch::Sender<HealthState>,
 }
 
 /// The contents of a board.
 #[derive(Debug)]
-pub(crate) struct BoardState {
+pub(crate) struct HealthState {
     scope: Scope,
     /// By reflector number: a reflector that ends late must not change the state of its successor.
     parts: BTreeMap<u64, Part>,
@@ -66,7 +66,7 @@ struct Part {
     health: Health,
 }
 
-impl BoardState {
+impl HealthState {
     pub(crate) fn scope(&self) -> &Scope {
         &self.scope
     }
@@ -165,8 +165,8 @@ impl Health {
 
     /// Returns the error that prevents reads. After the first sync, only an absent kind prevents them.
     pub(crate) fn in_the_way(&self) -> Option<&Arc<WatchError>> {
-        let trouble = self.error.as_ref();
-        trouble.filter(|trouble| !self.synced || (self.absent && ***trouble == WatchError::NotInstalled))
+        let error = self.error.as_ref();
+        error.filter(|error| !self.synced || (self.absent && ***error == WatchError::NotInstalled))
     }
 }
 
@@ -174,14 +174,14 @@ impl Health {
 #[derive(Debug)]
 pub(crate) struct Reporter {
     part: u64,
-    board: Arc<HealthBoard>,
+    health_tracker: Arc<HealthTracker>,
 }
 
-impl HealthBoard {
+impl HealthTracker {
     pub(crate) fn about(scope: Scope) -> Arc<Self> {
         Arc::new(Self {
             next: AtomicU64::new(0),
-            standing: watch::Sender::new(BoardState {
+            state: watch::Sender::new(HealthState {
                 scope,
                 parts: BTreeMap::new(),
                 past: Health::default(),
@@ -198,57 +198,56 @@ impl HealthBoard {
             metadata_only,
             health: Health::default(),
         };
-        self.change(|standing| {
-            standing.parts.insert(number, part);
+        self.change(|state| {
+            state.parts.insert(number, part);
             true
         });
         Reporter {
             part: number,
-            board: Arc::clone(self),
+            health_tracker: Arc::clone(self),
         }
     }
 
-    pub(crate) fn subscribe(&self) -> watch::Receiver<BoardState> {
-        self.standing.subscribe()
+    pub(crate) fn subscribe(&self) -> watch::Receiver<HealthState> {
+        self.state.subscribe()
     }
 
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&BoardState) -> T) -> T {
-        look(&self.standing.borrow())
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&HealthState) -> T) -> T {
+        look(&self.state.borrow())
     }
 
     pub(crate) fn health(&self) -> Health {
-        self.look(|standing| standing.combined.clone())
+        self.look(|state| state.combined.clone())
     }
 
     pub(crate) fn scope(&self) -> Scope {
-        self.look(|standing| standing.scope.clone())
+        self.look(|state| state.scope.clone())
     }
 
     /// Changes the wanted scope. Returns true if it differs. New parts have no health until their reflectors start. Does nothing
     /// after the informer was ended.
     pub(crate) fn want(&self, other: impl FnOnce(&Scope) -> Option<Scope>) -> bool {
-        self.change(|standing| {
-            let wanted = other(&standing.scope).filter(|scope| *scope != standing.scope);
-            wanted.map(|scope| standing.scope = scope).is_some()
+        self.change(|state| {
+            let wanted = other(&state.scope).filter(|scope| *scope != state.scope);
+            wanted.map(|scope| state.scope = scope).is_some()
         })
     }
 
     pub(crate) fn end(&self) {
-        self.standing
-            .send_modify(|standing| standing.combined.ended = true);
+        self.state.send_modify(|state| state.combined.ended = true);
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.look(|standing| standing.combined.ended)
+        self.look(|state| state.combined.ended)
     }
 
     /// Applies `change`. Returns true if it changed something.
-    fn change(&self, change: impl FnOnce(&mut BoardState) -> bool) -> bool {
-        self.standing.send_if_modified(|standing| {
+    fn change(&self, change: impl FnOnce(&mut HealthState) -> bool) -> bool {
+        self.state.send_if_modified(|state| {
             // An ended informer keeps its last state.
-            let is_changed = !standing.combined.ended && change(standing);
+            let is_changed = !state.combined.ended && change(state);
             if is_changed {
-                standing.combine();
+                state.combine();
             }
             is_changed
         })
@@ -257,8 +256,8 @@ impl HealthBoard {
 
 impl Reporter {
     pub(crate) fn update(&self, update: impl FnOnce(&mut Health)) {
-        self.board.change(|standing| {
-            let part = standing.parts.get_mut(&self.part);
+        self.health_tracker.change(|state| {
+            let part = state.parts.get_mut(&self.part);
             part.map(|part| update(&mut part.health)).is_some()
         });
     }
@@ -266,12 +265,12 @@ impl Reporter {
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        self.board.change(|standing| standing.remove(self.part));
+        self.health_tracker.change(|state| state.remove(self.part));
     }
 }
 
 #[cfg(test)]
-impl std::ops::Deref for BoardState {
+impl std::ops::Deref for HealthState {
     type Target = Health;
 
     fn deref(&self) -> &Health {
@@ -280,7 +279,7 @@ impl std::ops::Deref for BoardState {
 }
 
 #[cfg(test)]
-impl HealthBoard {
+impl HealthTracker {
     /// Creates a board with the scope of all objects.
     pub(crate) fn new() -> Arc<Self> {
         Self::about(Scope::all())
@@ -296,33 +295,39 @@ impl HealthBoard {
 mod tests {
     use super::*;
 
-    fn of_two() -> Arc<HealthBoard> {
-        HealthBoard::about(Scope::all().namespace("a").namespace("b"))
+    fn of_two() -> Arc<HealthTracker> {
+        HealthTracker::about(Scope::all().namespace("a").namespace("b"))
     }
 
     #[test]
     fn an_informer_is_in_sync_when_all_parts_are() {
-        let board = of_two();
-        let (a, b) = (board.reporter_of("a", false), board.reporter_of("b", false));
+        let health_tracker = of_two();
+        let (a, b) = (
+            health_tracker.reporter_of("a", false),
+            health_tracker.reporter_of("b", false),
+        );
         a.update(|health| health.synced = true);
-        assert!(!board.health().synced);
+        assert!(!health_tracker.health().synced);
         b.update(|health| health.error = Some(Arc::new(WatchError::NotInstalled)));
-        assert_eq!(board.health().error.as_deref(), Some(&WatchError::NotInstalled));
-        assert!(board.want(|_| Some(Scope::all().namespace("a"))));
-        assert!(board.health().synced && board.health().error.is_none());
+        assert_eq!(
+            health_tracker.health().error.as_deref(),
+            Some(&WatchError::NotInstalled)
+        );
+        assert!(health_tracker.want(|_| Some(Scope::all().namespace("a"))));
+        assert!(health_tracker.health().synced && health_tracker.health().error.is_none());
     }
 
     #[test]
     fn each_namespace_has_its_own_health() {
-        let board = of_two();
-        let look = |namespace: &str| board.look(|standing| standing.is_readable_in(namespace));
-        let a = board.reporter_of("a", false);
+        let health_tracker = of_two();
+        let look = |namespace: &str| health_tracker.look(|state| state.is_readable_in(namespace));
+        let a = health_tracker.reporter_of("a", false);
         a.update(|health| health.synced = true);
         assert_eq!(["a", "b", ""].map(look), [true, false, false]);
         // The part of all namespaces answers for each namespace.
-        board.want(|_| Some(Scope::all()));
+        health_tracker.want(|_| Some(Scope::all()));
         assert_eq!(["a", ""].map(look), [false, false]);
-        let all = board.reporter_of("", false);
+        let all = health_tracker.reporter_of("", false);
         assert_eq!(["a", ""].map(look), [false, false]);
         all.update(|health| health.synced = true);
         assert_eq!(["a", ""].map(look), [true, true]);
@@ -331,10 +336,13 @@ mod tests {
     // C5
     #[test]
     fn a_read_of_all_namespaces_waits_for_each_of_them() {
-        let board = of_two();
-        let (a, b) = (board.reporter_of("a", false), board.reporter_of("b", false));
-        let settled = || board.look(|standing| standing.is_settled_in(""));
-        let in_the_way = || board.look(|standing| standing.in_the_way_of("").cloned());
+        let health_tracker = of_two();
+        let (a, b) = (
+            health_tracker.reporter_of("a", false),
+            health_tracker.reporter_of("b", false),
+        );
+        let settled = || health_tracker.look(|state| state.is_settled_in(""));
+        let in_the_way = || health_tracker.look(|state| state.in_the_way_of("").cloned());
         a.update(|health| {
             // An error after the first sync does not prevent reads.
             health.synced = true;
@@ -345,33 +353,33 @@ mod tests {
         assert!(settled());
         assert_eq!(in_the_way().as_deref(), Some(&WatchError::NotInstalled));
         b.update(|health| (health.synced, health.error) = (true, None));
-        assert!(board.look(|standing| standing.is_readable_in("")) && in_the_way().is_none());
+        assert!(health_tracker.look(|state| state.is_readable_in("")) && in_the_way().is_none());
     }
 
     #[test]
     fn a_new_scope_is_not_in_sync_before_its_list() {
-        let board = HealthBoard::about(Scope::all().metadata_only());
-        let metadata = board.reporter_of("", true);
+        let health_tracker = HealthTracker::about(Scope::all().metadata_only());
+        let metadata = health_tracker.reporter_of("", true);
         metadata.update(|health| health.synced = true);
-        assert!(board.health().synced);
-        assert!(board.want(|scope| Some(scope.whole())));
-        assert!(!board.health().synced);
-        let whole = board.reporter_of("", false);
+        assert!(health_tracker.health().synced);
+        assert!(health_tracker.want(|scope| Some(scope.whole())));
+        assert!(!health_tracker.health().synced);
+        let whole = health_tracker.reporter_of("", false);
         whole.update(|health| health.synced = true);
         // Independent of whether the previous one is removed already.
-        assert!(board.health().synced);
+        assert!(health_tracker.health().synced);
         drop(metadata);
-        assert!(board.health().synced);
+        assert!(health_tracker.health().synced);
     }
 
     #[test]
     fn counters_do_not_decrease_when_a_part_ends() {
-        let board = HealthBoard::new();
-        let part = board.reporter();
+        let health_tracker = HealthTracker::new();
+        let part = health_tracker.reporter();
         part.update(|health| (health.lists, health.watches) = (2, 3));
         drop(part);
-        board.reporter().update(|health| health.lists += 1);
-        let health = board.health();
+        health_tracker.reporter().update(|health| health.lists += 1);
+        let health = health_tracker.health();
         assert_eq!((health.lists, health.watches), (3, 3));
     }
 }

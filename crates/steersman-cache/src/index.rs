@@ -35,7 +35,7 @@ pub trait IndexValue: Hash + Eq + Clone + fmt::Debug + Send + Sync + 'static {}
 
 impl<V: Hash + Eq + Clone + fmt::Debug + Send + Sync + 'static> IndexValue for V {}
 
-/// A named function from an object to values.
+/// A named function from an object to values (as client-go's `IndexFunc`).
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::Pod;
@@ -164,18 +164,18 @@ impl<V: IndexValue> Index<V> {
         self.definition.values_of(object)
     }
 
-    /// Returns true if `kept` belongs to this index.
-    pub(crate) fn is_in(&self, kept: &dyn AnyKept) -> bool {
-        self.kept_in(kept).is_some()
+    /// Returns true if `maintained` belongs to this index.
+    pub(crate) fn is_in(&self, maintained: &dyn ErasedIndex) -> bool {
+        self.maintained_in(maintained).is_some()
     }
 
-    fn kept_in<'a>(&self, kept: &'a dyn AnyKept) -> Option<&'a Kept<V>> {
-        let kept = (kept as &dyn Any).downcast_ref::<Kept<V>>()?;
-        Arc::ptr_eq(&kept.definition, &self.definition).then_some(kept)
+    fn maintained_in<'a>(&self, maintained: &'a dyn ErasedIndex) -> Option<&'a MaintainedIndex<V>> {
+        let maintained = (maintained as &dyn Any).downcast_ref::<MaintainedIndex<V>>()?;
+        Arc::ptr_eq(&maintained.definition, &self.definition).then_some(maintained)
     }
 
-    pub(crate) fn kept(&self, hasher: FixedState) -> Kept<V> {
-        Kept {
+    pub(crate) fn maintained(&self, hasher: FixedState) -> MaintainedIndex<V> {
+        MaintainedIndex {
             definition: Arc::clone(&self.definition),
             postings: Postings::new(hasher),
         }
@@ -208,7 +208,7 @@ impl<V: IndexValue> Compute for Definition<V> {
 }
 
 /// A type-erased index with the values of all objects of a store.
-pub(crate) trait AnyKept: Any + Send + Sync {
+pub(crate) trait ErasedIndex: Any + Send + Sync {
     fn name(&self) -> &str;
     fn compute(&self) -> Arc<dyn Compute>;
     fn set(&mut self, slot: u32, values: Box<dyn Any + Send>);
@@ -219,12 +219,12 @@ pub(crate) trait AnyKept: Any + Send + Sync {
 }
 
 /// An index with the values of all objects of a store.
-pub(crate) struct Kept<V> {
+pub(crate) struct MaintainedIndex<V> {
     definition: Arc<Definition<V>>,
     postings: Postings<V>,
 }
 
-impl<V: IndexValue> AnyKept for Kept<V> {
+impl<V: IndexValue> ErasedIndex for MaintainedIndex<V> {
     fn name(&self) -> &str {
         &self.definition.name
     }
@@ -257,11 +257,11 @@ impl<V: IndexValue> AnyKept for Kept<V> {
 
 /// An index lookup in a query.
 pub(crate) trait Term: fmt::Debug + Send + Sync {
-    /// Returns the number of objects with the value, if `kept` is the index of the query.
-    fn count(&self, kept: &dyn AnyKept) -> Option<usize>;
+    /// Returns the number of objects with the value, if `maintained` is the index of the query.
+    fn count(&self, maintained: &dyn ErasedIndex) -> Option<usize>;
     /// Returns the slots with the value.
-    fn slots<'a>(&'a self, kept: &'a dyn AnyKept) -> Box<dyn Iterator<Item = u32> + 'a>;
-    fn has(&self, kept: &dyn AnyKept, slot: u32) -> bool;
+    fn slots<'a>(&'a self, maintained: &'a dyn ErasedIndex) -> Box<dyn Iterator<Item = u32> + 'a>;
+    fn has(&self, maintained: &dyn ErasedIndex, slot: u32) -> bool;
     /// Returns true if an object, from any source, has the value.
     fn matches(&self, object: &Arc<Object>) -> bool;
 }
@@ -273,21 +273,21 @@ pub(crate) struct Equals<V> {
 }
 
 impl<V: IndexValue> Term for Equals<V> {
-    fn count(&self, kept: &dyn AnyKept) -> Option<usize> {
-        Some(self.index.kept_in(kept)?.postings.count(&self.value))
+    fn count(&self, maintained: &dyn ErasedIndex) -> Option<usize> {
+        Some(self.index.maintained_in(maintained)?.postings.count(&self.value))
     }
 
-    fn slots<'a>(&'a self, kept: &'a dyn AnyKept) -> Box<dyn Iterator<Item = u32> + 'a> {
-        match self.index.kept_in(kept) {
-            Some(kept) => Box::new(kept.postings.slots(&self.value)),
+    fn slots<'a>(&'a self, maintained: &'a dyn ErasedIndex) -> Box<dyn Iterator<Item = u32> + 'a> {
+        match self.index.maintained_in(maintained) {
+            Some(maintained) => Box::new(maintained.postings.slots(&self.value)),
             None => Box::new(std::iter::empty()),
         }
     }
 
-    fn has(&self, kept: &dyn AnyKept, slot: u32) -> bool {
+    fn has(&self, maintained: &dyn ErasedIndex, slot: u32) -> bool {
         self.index
-            .kept_in(kept)
-            .is_some_and(|kept| kept.postings.has(slot, &self.value))
+            .maintained_in(maintained)
+            .is_some_and(|maintained| maintained.postings.has(slot, &self.value))
     }
 
     fn matches(&self, object: &Arc<Object>) -> bool {

@@ -42,12 +42,12 @@ pub use subscription::{Delivery, Subscription};
 
 use crate::{
     Health, ReflectorOptions, Resource, Scope, Store, WatchError,
-    health::{BoardState, HealthBoard, Reporter},
+    health::{HealthState, HealthTracker, Reporter},
     reflector::{Reflector, Watched},
     resource::Namespaces,
     store::store,
 };
-use dispatch::{Dispatch, Part};
+use dispatch::{Dispatch, NamespaceSink};
 use registration::Registered;
 
 /// A handle to an informer. Clones share the informer; it ends when the last handle is dropped.
@@ -62,7 +62,7 @@ struct Shared {
     resync: Option<Duration>,
     store: Store,
     dispatch: Arc<Dispatch>,
-    board: Arc<HealthBoard>,
+    health_tracker: Arc<HealthTracker>,
     /// The running reflectors, by namespace; dropped with the last handle, which closes the watches. A change waits for handlers
     /// under this lock. Therefore reads never take it: they use the board.
     running: Mutex<BTreeMap<String, Running>>,
@@ -94,7 +94,7 @@ impl Informer {
             reflector: options.reflector,
             resync: options.resync,
             store,
-            board: HealthBoard::about(scope),
+            health_tracker: HealthTracker::about(scope),
             running: Mutex::default(),
             widening: Mutex::default(),
         }));
@@ -110,8 +110,7 @@ impl Informer {
         self.adjust();
     }
 
-    /// Switches from metadata to whole objects, if the informer had metadata only. It relists, and whole objects replace the
-    /// metadata. The informer is in sync again after the list. Handlers receive each object as added and initial.
+    /// Switches a metadata-only informer to full objects. It relists, and full objects replace the metadata. The informer is in sync again after the list. Handlers receive each object as added and initial.
     ///
     /// Does not wait, so a handler of this informer can call it.
     pub fn widen(&self) {
@@ -130,12 +129,14 @@ impl Informer {
 
     /// Records the wanted namespaces without waiting. [`adjust`](Self::adjust) applies them.
     pub(crate) fn want_namespaces(&self, namespaces: Namespaces) {
-        self.0.board.want(|scope| Some(scope.with_namespaces(namespaces)));
+        self.0
+            .health_tracker
+            .want(|scope| Some(scope.with_namespaces(namespaces)));
     }
 
     /// Records that whole objects are wanted, without waiting. Returns true if that is new.
     fn want_whole(&self) -> bool {
-        self.0.board.want(|scope| {
+        self.0.health_tracker.want(|scope| {
             scope.is_metadata_only().then(|| {
                 self.0.dispatch.expect_whole();
                 scope.whole()
@@ -157,7 +158,7 @@ impl Informer {
 
     /// Returns the scope that the informer watches.
     pub fn scope(&self) -> Scope {
-        self.0.board.scope()
+        self.0.health_tracker.scope()
     }
 
     /// Returns the store of its objects.
@@ -169,7 +170,7 @@ impl Informer {
     /// Returns the current state of its connection to the server.
     #[must_use]
     pub fn health(&self) -> Health {
-        self.0.board.health()
+        self.0.health_tracker.health()
     }
 
     /// Waits until the health satisfies `condition`, and returns it. If the informer ends before, returns the last health.
@@ -177,10 +178,10 @@ impl Informer {
     /// # Cancel safety
     /// Safe to drop at any time.
     pub async fn health_when(&self, mut condition: impl FnMut(&Health) -> bool) -> Health {
-        let mut standing = self.0.board.subscribe();
+        let mut state = self.0.health_tracker.subscribe();
         let mut is_met = |health: &Health| health.ended || condition(health);
-        let found = standing
-            .wait_for(|standing| is_met(standing.combined()))
+        let found = state
+            .wait_for(|state| is_met(state.combined()))
             .await
             .map(|found| found.combined().clone());
         // The sender lives as long as `self`.
@@ -195,7 +196,7 @@ impl Informer {
         self.health_when(|health| health.synced).await;
     }
 
-    /// Waits until the informer is in sync or has an error. A kind that the server no longer has is an error, even if the store
+    /// Waits until synced or failed. A kind that the server no longer has is an error, even if the store
     /// has objects of it.
     ///
     /// # Errors
@@ -205,12 +206,10 @@ impl Informer {
     /// Safe to drop at any time.
     pub async fn settled(&self) -> Result<(), Arc<WatchError>> {
         let health = self.health_when(Health::is_settled).await;
-        health
-            .in_the_way()
-            .map_or(Ok(()), |trouble| Err(Arc::clone(trouble)))
+        health.in_the_way().map_or(Ok(()), |error| Err(Arc::clone(error)))
     }
 
-    /// As [`settled`](Self::settled), for the objects of one namespace; an empty name means all namespaces of the scope. Returns
+    /// Same as [`settled`](Self::settled), for the objects of one namespace; an empty name means all namespaces of the scope. Returns
     /// the error that prevents reads of them. Other namespaces can be failing or not yet listed.
     ///
     /// # Errors
@@ -221,35 +220,31 @@ impl Informer {
             let health = self.health_when(Health::is_settled).await;
             return Ok(health.in_the_way().cloned());
         }
-        let mut changes = self.0.board.subscribe();
-        let is_settled = |standing: &BoardState| {
-            standing.combined().ended
-                || !standing.scope().covers(namespace)
-                || standing.is_settled_in(namespace)
+        let mut changes = self.0.health_tracker.subscribe();
+        let is_settled = |state: &HealthState| {
+            state.combined().ended || !state.scope().covers(namespace) || state.is_settled_in(namespace)
         };
-        let answer = |standing: &BoardState| match standing.scope().covers(namespace) {
-            true => Ok(standing.in_the_way_of(namespace).cloned()),
-            false => Err(standing.scope().clone()),
+        let answer = |state: &HealthState| match state.scope().covers(namespace) {
+            true => Ok(state.in_the_way_of(namespace).cloned()),
+            false => Err(state.scope().clone()),
         };
-        let standing = changes.wait_for(is_settled).await;
+        let state = changes.wait_for(is_settled).await;
         // The sender lives as long as `self`.
-        standing.map_or_else(|_| Ok(None), |standing| answer(&standing))
+        state.map_or_else(|_| Ok(None), |state| answer(&state))
     }
 
     /// Returns true if the objects of a namespace can be read now: they are in sync, and the kind is installed. An empty name means
     /// all namespaces of the scope.
     pub(crate) fn is_readable_in(&self, namespace: &str) -> bool {
-        self.0.board.look(|standing| {
-            !standing.combined().ended
-                && standing.scope().covers(namespace)
-                && standing.is_readable_in(namespace)
+        self.0.health_tracker.look(|state| {
+            !state.combined().ended && state.scope().covers(namespace) && state.is_readable_in(namespace)
         })
     }
 
     /// Ends the informer for all holders: the watch is closed, and handles keep showing the last state.
     pub fn end(&self) {
         // First, so that a caller that waits for the lock starts nothing.
-        self.0.board.end();
+        self.0.health_tracker.end();
         self.0.running.lock().clear();
         self.0.dispatch.end();
     }
@@ -265,7 +260,7 @@ impl Informer {
     /// Returns true if the informer was ended.
     #[must_use]
     pub fn is_ended(&self) -> bool {
-        self.0.board.has_ended()
+        self.0.health_tracker.has_ended()
     }
 
     /// Registers a handler for every existing object and every later change, until the registration is dropped.
@@ -276,7 +271,7 @@ impl Informer {
         self.register(name, Box::new(handler), self.0.resync)
     }
 
-    /// As [`Self::handle`], with a separate resync interval; zero means no resync.
+    /// Same as [`Self::handle`], with a separate resync interval; zero means no resync.
     pub fn handle_with_resync(
         &self,
         name: &str,
@@ -293,7 +288,7 @@ impl Informer {
         Subscription::new(self.handle(name, subscriber), queue)
     }
 
-    /// As [`Self::subscribe`], with a separate resync interval.
+    /// Same as [`Self::subscribe`], with a separate resync interval.
     #[must_use]
     pub fn subscribe_with_resync(&self, name: &str, lag: usize, every: Duration) -> Subscription {
         let (subscriber, queue) = subscription::subscription(lag);
@@ -301,8 +296,8 @@ impl Informer {
     }
 
     fn register(&self, name: &str, handler: Box<dyn EventHandler>, resync: Option<Duration>) -> Registration {
-        let figures = self.0.dispatch.figures().of_handler(name);
-        let registered = Arc::new(Registered::new(name, handler, figures));
+        let counters = self.0.dispatch.counters().of_handler(name);
+        let registered = Arc::new(Registered::new(name, handler, counters));
         self.0.dispatch.register(&registered);
         let task = resync.map(|every| {
             let resync = registration::resync(
@@ -317,12 +312,12 @@ impl Informer {
         Registration::new(registered, task)
     }
 
-    /// Returns figures for metrics. Does not wait for handlers.
+    /// Returns counters for metrics. Does not wait for handlers.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let store = &self.0.store;
-        let (health, figures) = (self.health(), self.0.dispatch.figures());
-        let silent_for = figures
+        let (health, counters) = (self.health(), self.0.dispatch.counters());
+        let silent_for = counters
             .last_event()
             .map(|last| self.0.context.clock.now().saturating_since(last));
         Stats {
@@ -333,16 +328,16 @@ impl Informer {
             objects: store.len(),
             bytes: store.bytes(),
             decoded_bytes: store.decoded_bytes(),
-            events: figures.events.load(Relaxed),
+            events: counters.events.load(Relaxed),
             silent_for,
-            invalid: figures.invalid.load(Relaxed),
+            invalid: counters.invalid.load(Relaxed),
             decode_failures: store.decode_failures(),
             lists: health.lists,
             relists: health.relists,
             watches: health.watches,
             watch_restarts: health.watch_restarts,
-            slow_handlers: figures.handlers(|of| &of.slow),
-            panicked_handlers: figures.handlers(|of| &of.panicked),
+            slow_handlers: counters.handlers(|of| &of.slow),
+            panicked_handlers: counters.handlers(|of| &of.panicked),
         }
     }
 }
@@ -350,11 +345,11 @@ impl Informer {
 impl Shared {
     /// Starts and ends reflectors to match the scope. Starts none if the informer was ended.
     fn adjust(&self, running: &mut BTreeMap<String, Running>) {
-        if self.board.has_ended() {
+        if self.health_tracker.has_ended() {
             return;
         }
         // The wanted scope can change after this line: then its caller waits for the lock held here and adjusts again.
-        let scope = self.board.scope();
+        let scope = self.health_tracker.scope();
         let (wanted, metadata_only) = (scope.parts(), scope.is_metadata_only());
         let is_there = |part: &String| {
             running
@@ -362,13 +357,13 @@ impl Shared {
                 .is_some_and(|running| running.metadata_only == metadata_only)
         };
         let new = wanted.iter().filter(|part| !is_there(part)).cloned().collect();
-        let places = self.dispatch.set_parts(&wanted, new, metadata_only);
-        for place in places {
-            let part = place.namespace().to_owned();
-            let reporter = self.board.reporter_of(&part, metadata_only);
+        let sinks = self.dispatch.set_parts(&wanted, new, metadata_only);
+        for sink in sinks {
+            let part = sink.namespace().to_owned();
+            let reporter = self.health_tracker.reporter_of(&part, metadata_only);
             let _task = match self.refused(&scope, &part) {
-                Some(trouble) => self.refuse(trouble, place, reporter),
-                None => self.start(&scope, place, reporter),
+                Some(error) => self.refuse(error, sink, reporter),
+                None => self.start(&scope, sink, reporter),
             };
             running.insert(part, Running { metadata_only, _task });
         }
@@ -388,24 +383,24 @@ impl Shared {
     }
 
     /// Reports the error as long as the task is held. A request would make the server answer that the kind is unknown.
-    fn refuse(&self, trouble: WatchError, place: Part, reporter: Reporter) -> Task {
+    fn refuse(&self, error: WatchError, sink: NamespaceSink, reporter: Reporter) -> Task {
         let resource = &self.resource;
-        tracing::warn!(%resource, %trouble, "invalid informer scope; not listing");
-        reporter.update(|health| health.error = Some(Arc::new(trouble)));
+        tracing::warn!(%resource, %error, "invalid informer scope; not listing");
+        reporter.update(|health| health.error = Some(Arc::new(error)));
         self.context.spawner.spawn("refused", async move {
-            let _held = (place, reporter);
+            let _held = (sink, reporter);
             std::future::pending::<()>().await;
         })
     }
 
-    fn start(&self, scope: &Scope, place: Part, reporter: Reporter) -> Task {
+    fn start(&self, scope: &Scope, sink: NamespaceSink, reporter: Reporter) -> Task {
         let watched = Watched {
             resource: self.resource.clone(),
             scope: scope.clone(),
-            namespace: place.namespace().to_owned(),
+            namespace: sink.namespace().to_owned(),
         };
         let options = self.reflector.clone();
-        let reflector = Reflector::new(&self.context, watched, options, place, reporter);
+        let reflector = Reflector::new(&self.context, watched, options, sink, reporter);
         self.context.spawner.spawn("reflector", reflector.run())
     }
 }

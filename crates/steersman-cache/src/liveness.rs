@@ -36,7 +36,7 @@ struct Inner {
     waiting: AtomicUsize,
     answered: Notify,
     /// The reflector that retries while the others wait, and the time of its last retry.
-    scout: Mutex<Option<(Weak<()>, MonotonicTime)>>,
+    prober: Mutex<Option<(Weak<()>, MonotonicTime)>>,
 }
 
 /// Delay before a retry.
@@ -50,7 +50,7 @@ pub(crate) struct Delay {
 
 /// The identity of a reflector.
 #[derive(Debug, Default)]
-pub(crate) struct Token(Arc<()>);
+pub(crate) struct ReflectorId(Arc<()>);
 
 /// Counts a waiting reflector.
 struct Waiting<'l>(&'l AtomicUsize);
@@ -65,7 +65,7 @@ impl Liveness {
     /// Signals that the server has answered a request with success. Cheap while no reflector waits.
     pub fn answered(&self) {
         if self.0.waiting.load(Ordering::Acquire) > 0 {
-            *self.0.scout.lock() = None;
+            *self.0.prober.lock() = None;
             self.0.answered.notify_waiters();
         }
     }
@@ -74,7 +74,7 @@ impl Liveness {
     /// while the others wait. Returns true if the server answered another request meanwhile.
     pub(crate) fn wait<'w>(
         &'w self,
-        token: &'w Token,
+        token: &'w ReflectorId,
         Delay { early, full }: Delay,
         clock: &'w Arc<dyn Clock>,
         random: &'w Random,
@@ -96,7 +96,7 @@ impl Liveness {
                         next = soon.max(first).min(last);
                     }
                     () = clock.sleep_until(next) => {
-                        if next >= last || is_alive || self.takes_the_lead(token, next) {
+                        if next >= last || is_alive || self.become_prober(token, next) {
                             return is_alive;
                         }
                         next = (next + early).min(last);
@@ -107,14 +107,14 @@ impl Liveness {
     }
 
     /// Returns true if this reflector is the one that retries while the others wait.
-    fn takes_the_lead(&self, token: &Token, now: MonotonicTime) -> bool {
-        let mut scout = self.0.scout.lock();
-        let is_taken = scout.as_ref().is_some_and(|(other, asked)| {
+    fn become_prober(&self, token: &ReflectorId, now: MonotonicTime) -> bool {
+        let mut prober = self.0.prober.lock();
+        let is_taken = prober.as_ref().is_some_and(|(other, asked)| {
             let other = other.upgrade().filter(|other| !Arc::ptr_eq(other, &token.0));
             other.is_some() && now.saturating_since(*asked) < TURN
         });
         if !is_taken {
-            *scout = Some((Arc::downgrade(&token.0), now));
+            *prober = Some((Arc::downgrade(&token.0), now));
         }
         !is_taken
     }
@@ -160,7 +160,7 @@ mod tests {
             }
         }
 
-        fn wait<'s>(&'s self, token: &'s Token) -> Pin<Box<dyn Future<Output = ()> + 's>> {
+        fn wait<'s>(&'s self, token: &'s ReflectorId) -> Pin<Box<dyn Future<Output = ()> + 's>> {
             Box::pin(async move {
                 let clock: Arc<dyn Clock> = Arc::new(self.clock.clone());
                 let random = Random::from_seed(1);
@@ -181,7 +181,7 @@ mod tests {
     // D30
     #[test]
     fn guarantee_1_a_response_ends_all_waits_with_jitter() {
-        let (scene, tokens) = (Scene::new(), [Token::default(), Token::default()]);
+        let (scene, tokens) = (Scene::new(), [ReflectorId::default(), ReflectorId::default()]);
         let mut waits = tokens.each_ref().map(|token| scene.wait(token));
         assert!(!waits.iter_mut().any(is_over));
         scene.clock.advance(EARLY - Duration::from_millis(1));
@@ -194,7 +194,7 @@ mod tests {
     // D30
     #[test]
     fn guarantee_2_one_reflector_retries_while_the_others_wait() {
-        let (scene, tokens) = (Scene::new(), [Token::default(), Token::default()]);
+        let (scene, tokens) = (Scene::new(), [ReflectorId::default(), ReflectorId::default()]);
         let mut waits = tokens.each_ref().map(|token| scene.wait(token));
         assert!(!waits.iter_mut().any(is_over));
         scene.clock.advance(EARLY);
@@ -217,10 +217,10 @@ mod tests {
     // D30
     #[test]
     fn guarantee_2_the_other_reflectors_complete_their_back_off() {
-        let (scene, tokens) = (Scene::new(), [Token::default(), Token::default()]);
+        let (scene, tokens) = (Scene::new(), [ReflectorId::default(), ReflectorId::default()]);
         let mut wait = scene.wait(&tokens[1]);
         for _ in 0..13 {
-            assert!(scene.liveness.takes_the_lead(&tokens[0], scene.clock.now()));
+            assert!(scene.liveness.become_prober(&tokens[0], scene.clock.now()));
             assert!(!is_over(&mut wait));
             scene.clock.advance(EARLY);
         }
@@ -232,8 +232,8 @@ mod tests {
     // D30
     #[test]
     fn guarantee_2_another_reflector_retries_after_the_first_recovers() {
-        let (scene, tokens) = (Scene::new(), [Token::default(), Token::default()]);
-        assert!(scene.liveness.takes_the_lead(&tokens[0], scene.clock.now()));
+        let (scene, tokens) = (Scene::new(), [ReflectorId::default(), ReflectorId::default()]);
+        assert!(scene.liveness.become_prober(&tokens[0], scene.clock.now()));
         scene.clock.advance(TURN);
         let mut wait = scene.wait(&tokens[1]);
         assert!(!is_over(&mut wait));

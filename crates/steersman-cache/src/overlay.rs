@@ -24,13 +24,13 @@
 //! a relist that began later, or after [`limit`](Overlay::limit). Until then it can hide a newer state. A tombstone whose uid
 //! the store does not have also ends after that time: it hides nothing. Above 10,000 entries the oldest is dropped.
 
-mod layer;
+mod entries;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use steersman_core::{Clock, ObjectKey};
 
-pub(crate) use self::layer::Layer;
+pub(crate) use self::entries::OverlayEntries;
 use crate::{Object, Revision, Store};
 
 /// Shows writes that the watch has not delivered yet to the readers of a store. Cloning it copies pointers.
@@ -52,7 +52,7 @@ use crate::{Object, Revision, Store};
 pub struct Overlay {
     /// The store without the overlay.
     store: Store,
-    layer: Arc<Layer>,
+    layer: Arc<OverlayEntries>,
 }
 
 impl Overlay {
@@ -62,13 +62,13 @@ impl Overlay {
         Self::limited(store, clock, Self::LIMIT)
     }
 
-    /// Default lifetime of an entry whose end cannot be determined: 10 s.
+    /// Default of [`limit`](Self::limit): 10 s.
     pub const LIMIT: Duration = Duration::from_secs(10);
 
-    /// As [`new`](Self::new), with another limit than [`LIMIT`](Self::LIMIT).
+    /// Same as [`new`](Self::new), with another limit than [`LIMIT`](Self::LIMIT).
     #[must_use]
     pub fn limited(store: &Store, clock: Arc<dyn Clock>, limit: Duration) -> Self {
-        let layer = Arc::new(Layer::new(clock, limit, false));
+        let layer = Arc::new(OverlayEntries::new(clock, limit, false));
         store.tell(&layer);
         Self {
             store: store.clone(),
@@ -78,14 +78,15 @@ impl Overlay {
 
     /// Returns the overlay of an informer's store. The informer reports lost writes to its handlers.
     pub(crate) fn of_informer(store: &Store, clock: &Arc<dyn Clock>) -> Self {
-        let layer = store.written(|| Layer::new(Arc::clone(clock), Self::LIMIT, true));
+        let layer = store.written(|| OverlayEntries::new(Arc::clone(clock), Self::LIMIT, true));
         Self {
             layer: Arc::clone(layer),
             store: store.clone(),
         }
     }
 
-    /// Returns the lifetime of an entry whose end cannot be determined.
+    /// How long an own write stays visible if resourceVersions cannot show whether the watch has delivered it. Default:
+    /// [`LIMIT`](Self::LIMIT).
     #[must_use]
     pub fn limit(&self) -> Duration {
         self.layer.limit()
@@ -115,7 +116,7 @@ impl Overlay {
     /// Returns the number of entries, including tombstones.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.store.look(|state| self.layer.laid(state).len())
+        self.store.look(|state| self.layer.snapshot(state).len())
     }
 
     /// Returns true if there are no entries.

@@ -26,7 +26,7 @@ mod options;
 mod request;
 #[cfg(test)]
 mod tests;
-mod trouble;
+mod watch_error;
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -35,16 +35,16 @@ use kube::client::Client;
 use steersman_core::{Clock, MonotonicTime, Presence, Random};
 
 pub use options::ReflectorOptions;
-pub use trouble::WatchError;
+pub use watch_error::WatchError;
 
 use crate::{
     InformerContext, Resource, Revision, Scope,
     health::Reporter,
-    liveness::{Delay, Liveness, Token},
+    liveness::{Delay, Liveness, ReflectorId},
     object::{InvalidObject, Object},
     presence_source::PresenceSource,
     response::Response,
-    store::Freshness,
+    store::ReadConsistency,
     wire::lines::{Lines, WatchEvent},
 };
 use backoff::Backoff;
@@ -66,7 +66,7 @@ const WATCHES_TRIED: u32 = 3;
 /// Receives everything that the reflector learns: the single writer of a store. It is the first to hold the objects.
 pub(crate) trait Sink: Send {
     /// Begins a list. Objects that it does not contain were deleted.
-    fn begin(&mut self, freshness: Freshness);
+    fn begin(&mut self, consistency: ReadConsistency);
     /// Adds an object of the list.
     fn listed(&mut self, object: Arc<Object>);
     /// Reports an object deleted during the list, with its last state. This does not advance the revision.
@@ -107,7 +107,7 @@ pub(crate) struct Reflector<S> {
     backoff: Backoff,
     /// Reports when the server answers other requests.
     liveness: Liveness,
-    token: Token,
+    token: ReflectorId,
     /// The newest revision reported to the sink.
     revision: Revision,
     /// True if lists are streamed. Becomes false when the server does not support that.
@@ -153,7 +153,7 @@ impl<S: Sink> Reflector<S> {
             health,
             backoff,
             liveness: context.liveness.clone(),
-            token: Token::default(),
+            token: ReflectorId::default(),
             revision,
             streaming,
             broken_streams: 0,
@@ -190,16 +190,16 @@ impl<S: Sink> Reflector<S> {
                 Ok(())
             };
             let result = AssertUnwindSafe(step).catch_unwind().await;
-            if let Err(trouble) = result.unwrap_or_else(|_| Err(self.panicked())) {
+            if let Err(error) = result.unwrap_or_else(|_| Err(self.panicked())) {
                 // After any other error the history can have a gap, so a 410 (`Expired`) relists. In these three cases nothing
                 // arrived at all.
                 needs_list |= !matches!(
-                    trouble,
+                    error,
                     WatchError::Unreachable { .. }
                         | WatchError::ServerError { .. }
                         | WatchError::IdleTimeout { .. }
                 );
-                self.wait_out(trouble, presence).await;
+                self.wait_out(error, presence).await;
             }
         }
     }
@@ -237,9 +237,9 @@ impl<S: Sink> Reflector<S> {
     }
 
     /// Waits until the next attempt is due. `presence` is the known presence of the kind before the request.
-    async fn wait_out(&mut self, trouble: WatchError, presence: Presence) {
+    async fn wait_out(&mut self, error: WatchError, presence: Presence) {
         let now = self.clock.now();
-        let is_absent = trouble == WatchError::NotInstalled;
+        let is_absent = error == WatchError::NotInstalled;
         self.not_found = if is_absent { self.not_found + 1 } else { 0 };
         // The known presence outweighs one answer. If it is unknown, one answer is not enough once the kind was found: a proxy
         // can have written it.
@@ -250,19 +250,19 @@ impl<S: Sink> Reflector<S> {
                 Presence::Unknown => !self.revision.is_known() || self.not_found >= NOT_FOUND_TRIED,
             };
         let resource = &self.resource;
-        if matches!(trouble, WatchError::StaleResponse { .. }) {
+        if matches!(error, WatchError::StaleResponse { .. }) {
             // Only a paged list is a quorum read, which shows the newest state.
             self.broken_streams = listing::STREAMS_TRIED;
         }
         // Expired history is no failure: the first time, retry without delay.
-        let at_once = matches!(trouble, WatchError::Expired { .. }) && self.backoff.is_fresh(now);
+        let at_once = matches!(error, WatchError::Expired { .. }) && self.backoff.is_fresh(now);
         // A kind that existed and is reported absent can still exist: a proxy can have written the answer.
         let is_doubtful = is_absent && (self.revision.is_known() || !is_agreed);
-        let can_pass = trouble.can_pass_with_an_outage() || is_doubtful;
-        let delay = self.backoff.failed(now, &trouble, can_pass);
-        tracing::debug!(%resource, %trouble, delay = ?delay.full, "list or watch failed; retrying");
+        let can_pass = error.can_pass_with_an_outage() || is_doubtful;
+        let delay = self.backoff.failed(now, &error, can_pass);
+        tracing::debug!(%resource, %error, delay = ?delay.full, "list or watch failed; retrying");
         self.health.update(|health| {
-            health.error = Some(Arc::new(trouble));
+            health.error = Some(Arc::new(error));
             health.absent = is_agreed;
         });
         let is_early = if is_absent {
@@ -293,7 +293,7 @@ impl<S: Sink> Reflector<S> {
                 self.health.update(|health| health.absent = true);
                 if std::mem::take(&mut has_objects) {
                     // The server deleted the objects with the kind.
-                    self.sink.begin(Freshness::Newest);
+                    self.sink.begin(ReadConsistency::Quorum);
                     self.sink.end(&self.revision);
                 }
             }
@@ -332,9 +332,9 @@ impl<S: Sink> Reflector<S> {
                 Ok(None) => WatchError::Unreachable {
                     reason: "the server closed the watch immediately, without a newer revision".to_owned(),
                 },
-                Err(trouble @ WatchError::Unreachable { .. }) => trouble,
+                Err(error @ WatchError::Unreachable { .. }) => error,
                 // Report an error that a server does not cause by itself, however long the watch worked before.
-                Err(trouble) => return Err(trouble),
+                Err(error) => return Err(error),
             };
             // A watch that broke after it worked resumes immediately; a watch that never worked is a failure.
             let lasted = self.clock.now().saturating_since(start);
@@ -350,19 +350,19 @@ impl<S: Sink> Reflector<S> {
 
     fn take_events(&mut self, stream: &mut Stream, chunk: &[u8]) -> Result<(), WatchError> {
         let (sink, revision) = (&mut self.sink, &mut self.revision);
-        let (before, mut trouble) = (revision.clone(), None);
+        let (before, mut error) = (revision.clone(), None);
         let pushed = stream.lines.push(chunk, |line| {
-            if trouble.is_none() {
-                trouble = apply(sink, revision, WatchEvent::parse(line)).err();
+            if error.is_none() {
+                error = apply(sink, revision, WatchEvent::parse(line)).err();
             }
         });
         if *revision != before {
             self.failed_watches = 0;
         }
-        match trouble {
-            Some(trouble) => {
+        match error {
+            Some(error) => {
                 self.failed_watches += 1;
-                Err(trouble)
+                Err(error)
             }
             None => pushed.map_err(|error| WatchError::InvalidResponse {
                 reason: error.to_string(),
@@ -375,8 +375,8 @@ impl<S: Sink> Reflector<S> {
         self.not_found = 0;
         self.health.update(|health| {
             health.absent = false;
-            let trouble = health.error.take();
-            health.error = trouble.filter(|trouble| **trouble != WatchError::NotInstalled);
+            let error = health.error.take();
+            health.error = error.filter(|error| **error != WatchError::NotInstalled);
         });
     }
 
@@ -439,7 +439,7 @@ fn apply(sink: &mut impl Sink, revision: &mut Revision, event: WatchEvent) -> Re
             return Ok(());
         }
         WatchEvent::Error(status) => return Err(WatchError::of_status(&status)),
-        WatchEvent::Rubbish { reason } => return Err(WatchError::InvalidResponse { reason }),
+        WatchEvent::Malformed { reason } => return Err(WatchError::InvalidResponse { reason }),
         WatchEvent::Nothing => return Ok(()),
     };
     // An object without a revision does not show how far the watch is.

@@ -77,7 +77,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn trouble(&self) -> WatchError {
+    pub(crate) fn error(&self) -> WatchError {
         WatchError::of_answer(self.head.status, &self.head.headers, &self.text)
     }
 
@@ -98,7 +98,7 @@ impl Response {
         idle: Duration,
     ) -> Result<Self, WatchError> {
         let answer = Self::or_refusal(client, request, clock, idle).await?;
-        answer.map_err(|refusal| refusal.trouble())
+        answer.map_err(|refusal| refusal.error())
     }
 
     /// Sends a request. Only a missing response is an error; an error response is returned as a [`Refusal`].
@@ -112,7 +112,7 @@ impl Response {
         let answer = tokio::select! {
             biased;
             answer = client.send(request) => answer.map_err(|error| WatchError::unreachable(&error))?,
-            trouble = idle.over() => return Err(trouble),
+            error = idle.over() => return Err(error),
         };
         idle.hear();
         let (head, body) = answer.into_parts();
@@ -146,7 +146,7 @@ impl Response {
             let frame = tokio::select! {
                 biased;
                 frame = self.body.frame() => frame,
-                trouble = self.idle.over() => return Err(trouble),
+                error = self.idle.over() => return Err(error),
             };
             self.idle.hear();
             match frame {

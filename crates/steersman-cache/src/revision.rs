@@ -50,7 +50,7 @@ impl Revision {
     }
 }
 
-/// As [`Revision::compare`], for borrowed text.
+/// Same as [`Revision::compare`], for borrowed text.
 pub(crate) fn compare(a: &str, b: &str) -> Option<Ordering> {
     if a == b {
         return Some(Ordering::Equal);

@@ -37,9 +37,9 @@ mod indexes;
 mod interleavings;
 pub(crate) mod postings;
 mod query;
-mod reached;
 mod reader;
 mod representation;
+mod revision_tracker;
 mod select;
 mod state;
 mod values;
@@ -52,7 +52,7 @@ use std::{
 
 use tokio::sync::watch;
 
-pub(crate) use self::state::{Freshness, State};
+pub(crate) use self::state::{ReadConsistency, State};
 pub use self::{
     query::Query,
     representation::Representation,
@@ -61,7 +61,7 @@ pub use self::{
 use crate::{
     Object,
     object::Sharing,
-    overlay::Layer,
+    overlay::OverlayEntries,
     sync::{RwLock, RwLockReadGuard, RwLockWriteGuard},
     transform::Transform,
 };
@@ -137,7 +137,7 @@ enum ShownWrites {
     None,
     /// The overlay of the cache, which the first write creates. A reader from before that sees it too.
     OfCache,
-    Of(Arc<Layer>),
+    Of(Arc<OverlayEntries>),
 }
 
 struct Inner {
@@ -146,7 +146,7 @@ struct Inner {
     representation: Representation,
     transform: Option<Transform>,
     /// The overlay of the cache. Created by the first write, so that reads without writes cost nothing extra.
-    written: OnceLock<Arc<Layer>>,
+    written: OnceLock<Arc<OverlayEntries>>,
     /// Notifies callers that wait for a revision. Without such callers, progress costs one load.
     progress: watch::Sender<()>,
 }

@@ -223,7 +223,7 @@ async fn reports_a_revoked_permission_until_it_is_granted(fixture: Fixture) {
 
     grant.revoke().await.unwrap();
     proxy.cut(&Matching::watches(), Cut::Clean);
-    let is_forbidden = |trouble: &Arc<WatchError>| matches!(&**trouble, WatchError::Forbidden { reason } if reason.contains("configmaps"));
+    let is_forbidden = |error: &Arc<WatchError>| matches!(&**error, WatchError::Forbidden { reason } if reason.contains("configmaps"));
     informer
         .health_when(|health| health.error.as_ref().is_some_and(is_forbidden))
         .await;
@@ -250,8 +250,8 @@ async fn syncs_a_kind_that_is_installed_later(fixture: Fixture) {
         .answer_within(hour);
     let options = InformerOptions::default().reflector(options);
     let informer = Informer::start(&context, widgets.clone(), here(&fixture), options);
-    let trouble = informer.settled().await.unwrap_err();
-    assert_eq!(*trouble, WatchError::NotInstalled);
+    let error = informer.settled().await.unwrap_err();
+    assert_eq!(*error, WatchError::NotInstalled);
     // It asks again and again, ever more seldom.
     let longest = Duration::from_secs(60);
     for _ in 0..4 {
@@ -307,10 +307,10 @@ async fn honours_retry_after_of_the_server(fixture: Fixture) {
     let busy = proxy.inject(Matching::any().first(1), Fault::answer_retry_after(429, 17));
     let start = clock.now();
     let informer = informer(&fixture, &context_at(client, Arc::new(clock.clone())));
-    let trouble = informer.settled().await.unwrap_err();
+    let error = informer.settled().await.unwrap_err();
     assert!(
-        matches!(&*trouble, WatchError::ServerError { code: 429, retry_after: Some(time), .. } if *time == Duration::from_secs(17)),
-        "{trouble:?}"
+        matches!(&*error, WatchError::ServerError { code: 429, retry_after: Some(time), .. } if *time == Duration::from_secs(17)),
+        "{error:?}"
     );
     let deadline = next_deadline(&clock, Duration::from_secs(60)).await;
     assert_eq!(deadline, start + Duration::from_secs(17));

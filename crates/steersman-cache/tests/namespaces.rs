@@ -500,7 +500,7 @@ async fn a_caller_waits_until_the_cache_has_reached_a_revision(fixture: Fixture)
     proxy.cut(&Matching::watches(), steersman_testing::proxy::Cut::Clean);
     let revision = revision(&maps.set("a", "second").await);
     let (kind, here) = (config_maps(), fixture.namespace());
-    let mut waiting = Box::pin(reader.reached(&kind, here, ObjectDetail::Whole, &revision));
+    let mut waiting = Box::pin(reader.reached(&kind, here, ObjectDetail::Full, &revision));
     assert!((&mut waiting).now_or_never().is_none());
     drop(stall);
     waiting.await.unwrap();
@@ -508,16 +508,16 @@ async fn a_caller_waits_until_the_cache_has_reached_a_revision(fixture: Fixture)
     assert_eq!(support::value(&read), "second");
     // It has been reached already; and a namespace outside of the cache never reaches it.
     reader
-        .reached(&kind, "", ObjectDetail::Whole, &revision)
+        .reached(&kind, "", ObjectDetail::Full, &revision)
         .await
         .unwrap();
     let outside = reader
-        .reached(&kind, "elsewhere", ObjectDetail::Whole, &revision)
+        .reached(&kind, "elsewhere", ObjectDetail::Full, &revision)
         .await;
     assert!(matches!(outside, Err(ReadError::UnknownNamespace { .. })));
     // A removed informer ends the wait.
     let late = Revision::new("99999999999");
-    let mut waiting = Box::pin(reader.reached(&kind, here, ObjectDetail::Whole, &late));
+    let mut waiting = Box::pin(reader.reached(&kind, here, ObjectDetail::Full, &late));
     assert!((&mut waiting).now_or_never().is_none());
     cache.remove(&kind);
     assert!(matches!(waiting.await, Err(ReadError::NotCached { .. })));

@@ -250,7 +250,7 @@ impl Client {
     /// Returns a client with the same verbs for a kind that is known at run time.
     #[must_use]
     pub fn of(&self, resource: &Resource) -> KindClient<DynamicObject> {
-        self.of_as(resource, ObjectDetail::Whole)
+        self.of_as(resource, ObjectDetail::Full)
     }
 
     /// Returns a client that decodes objects as `T`: a smaller type than that of the kind, or

@@ -208,7 +208,8 @@ impl Cluster {
         self.0.events.flush().await;
     }
 
-    /// Stops informers that have no holder, without waiting for the linger time. Held informers do not linger either.
+    /// Stops informers that have no holder, without waiting for the linger time. Informers in use stop without
+    /// the linger delay once released.
     pub fn end_idle(&self) {
         for informer in self.0.cache.informers() {
             self.0.cache.end_idle(informer.resource());

@@ -46,7 +46,7 @@ use steersman_cache::{InformerContext, Resource};
 use steersman_core::{Mutex, Presence, PresenceStatus};
 use tokio::sync::watch;
 
-use self::tracker::{Asked, Tracker};
+use self::tracker::{Subscription, Tracker};
 use crate::{Cluster, Mapper};
 
 /// Default polling interval of discovery.
@@ -58,7 +58,7 @@ const POLL_EVERY_MIN: Duration = Duration::from_millis(50);
 /// Subscription to the presence of a kind; from [`Cluster::presence`].
 pub struct PresenceWatch {
     presence_statuses: watch::Receiver<PresenceStatus>,
-    _asked: Asked,
+    _asked: Subscription,
 }
 
 /// The tracker of a cluster, if one is running.
@@ -113,7 +113,8 @@ impl Cluster {
     pub fn presence(&self, resource: &Resource, poll_every: Duration) -> PresenceWatch {
         let inner = self.inner();
         let tracker = inner.presences().tracker(inner.context(), inner.mapper());
-        let (asked, presence_statuses) = Tracker::ask(&tracker, resource, poll_every.max(POLL_EVERY_MIN));
+        let (asked, presence_statuses) =
+            Tracker::subscribe(&tracker, resource, poll_every.max(POLL_EVERY_MIN));
         PresenceWatch {
             presence_statuses,
             _asked: asked,

@@ -17,8 +17,10 @@ mod manual;
 mod tokio;
 
 use std::fmt;
+use std::future::poll_fn;
 use std::ops::Add;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 #[cfg(feature = "tokio")]
@@ -64,6 +66,34 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
     /// Waits until [`now`](Self::now) reaches `deadline`; returns at once if it has passed.
     fn sleep_until(&self, deadline: MonotonicTime) -> Sleep;
+}
+
+impl dyn Clock {
+    /// Waits for `future`. Returns `None` if it is not ready at the deadline.
+    ///
+    /// ```
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    /// # runtime.block_on(async {
+    /// use steersman_core::{Clock, MonotonicTime, TestClock};
+    ///
+    /// let clock: &dyn Clock = &TestClock::new();
+    /// let passed = MonotonicTime::ORIGIN;
+    /// assert_eq!(clock.timeout_at(passed, std::future::pending::<()>()).await, None);
+    /// assert_eq!(clock.timeout_at(passed, async { "ready" }).await, Some("ready"));
+    /// # });
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Cancel safety
+    /// That of `future`.
+    pub async fn timeout_at<F: Future>(&self, deadline: MonotonicTime, future: F) -> Option<F::Output> {
+        let (mut future, mut late) = (pin!(future), self.sleep_until(deadline));
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => late.as_mut().poll(cx).map(|()| None),
+        })
+        .await
+    }
 }
 
 /// A point in the monotonic time of one [`Clock`], in nanoseconds since that clock's origin.

@@ -27,7 +27,7 @@ pub enum Presence {
 }
 
 impl Presence {
-    /// Returns `Present` if both are present.
+    /// Three-valued AND: `Absent` if either is absent, `Present` if both are present, otherwise `Unknown`.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -37,7 +37,7 @@ impl Presence {
         }
     }
 
-    /// Returns `Present` if at least one is present.
+    /// Three-valued OR: `Present` if either is present, `Absent` if both are absent, otherwise `Unknown`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         !(!self).and(!other)

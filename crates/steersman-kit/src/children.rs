@@ -497,7 +497,7 @@ impl Children {
 
     /// Client whose answers have all fields, `managedFields` too.
     fn values(&self, desired: &Desired) -> KindClient<Value> {
-        self.client.of_as(desired.resource(), ObjectDetail::Whole)
+        self.client.of_as(desired.resource(), ObjectDetail::Full)
     }
 }
 

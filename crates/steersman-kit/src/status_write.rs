@@ -68,7 +68,7 @@ pub async fn apply_status<K: KnownKind>(
     if let Some(namespace) = &metadata.namespace {
         body["metadata"]["namespace"] = json!(namespace);
     }
-    let values = client.force().of_as::<Value>(&resource, ObjectDetail::Whole);
+    let values = client.force().of_as::<Value>(&resource, ObjectDetail::Full);
     let answer = match values.patch_status(&object.key(), &Patch::Apply(&body)).await {
         Ok(answer) => answer,
         // Without a resourceVersion, the only conflict is that of the uid: another object has the name now.

@@ -15,16 +15,16 @@ pub(crate) struct InLane;
 #[derive(Debug)]
 pub(crate) struct InFlight;
 
-/// Place where a key waits, independent of whether it is also in flight.
+/// Where a key waits, independent of whether it is also in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum WaitState {
     /// Not waiting: the key is only in flight, or only remembered because it failed.
     Idle,
     /// In the lane of its priority and group.
     Ready,
     /// Added again while in flight, and due before its worker finished. It returns to the front of its priority and group
     /// when the worker is done.
-    Passed,
+    Dirty,
     /// Among the timers.
     Delayed,
 }
@@ -36,16 +36,16 @@ pub(crate) struct Entry<K> {
     pub(crate) hash: u64,
     pub(crate) lane_links: Links,
     pub(crate) flight_links: Links,
-    /// Time since which it waits in its present place.
+    /// Time since which it waits there.
     pub(crate) since: MonotonicTime,
     /// Start of the flight.
     pub(crate) started: MonotonicTime,
     /// Order of arrival in the lane or among the timers.
     pub(crate) order: u64,
-    /// The lane while ready or passed; the position in the heap while delayed.
+    /// The lane while ready or dirty; the position in the heap while delayed.
     pub(crate) seat: u32,
     pub(crate) priority: i32,
-    pub(crate) place: Place,
+    pub(crate) wait_state: WaitState,
     pub(crate) cause: Cause,
     /// Set if the key was added since it was last handed out.
     pub(crate) added: bool,
@@ -55,14 +55,14 @@ pub(crate) struct Entry<K> {
     /// Set if the key was purged or reported while in flight: its outcome is ignored.
     pub(crate) discard: bool,
     /// Boxed because few keys have it, and there can be a million entries.
-    pub(crate) trouble: Option<Box<Trouble>>,
+    pub(crate) failures: Option<Box<Failures>>,
 }
 
 /// Failures of a key.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trouble {
+pub(crate) struct Failures {
     /// Number of consecutive failures.
-    pub(crate) failures: u32,
+    pub(crate) count: u32,
     pub(crate) error: Option<Box<str>>,
 }
 
@@ -78,18 +78,18 @@ impl<K> Entry<K> {
             order: 0,
             seat: NIL,
             priority: 0,
-            place: Place::Idle,
+            wait_state: WaitState::Idle,
             cause: Cause::Added,
             added: false,
             retractable: false,
             in_flight: false,
             discard: false,
-            trouble: None,
+            failures: None,
         }
     }
 
-    pub(crate) fn failures(&self) -> u32 {
-        self.trouble.as_ref().map_or(0, |trouble| trouble.failures)
+    pub(crate) fn failure_count(&self) -> u32 {
+        self.failures.as_ref().map_or(0, |failures| failures.count)
     }
 }
 

@@ -12,50 +12,31 @@ use crate::Key;
 use crate::inspect::{Cause, Status};
 use crate::outcome::{Finished, Kind, Outcome};
 use crate::queue::Shared;
-use crate::state::{Entrance, Taken};
+use crate::state::{AddRequest, Taken};
 
 /// Delay of a key whose limiter panicked.
 const LIMITER_BROKE: Duration = Duration::from_secs(1);
 
-/// A key that was handed out. No other worker gets it until this item is finished or dropped.
+/// A key that a worker has taken from the queue. No other worker gets it until this item is finished or dropped.
 ///
 /// [`finish`](Self::finish) reports the outcome. If the item is dropped instead, because the work panicked or its task
 /// was cancelled, the key is requeued with its back-off, as if it had failed.
 #[must_use = "dropping it reports the work as aborted"]
 pub struct Item<K: Key> {
     shared: Arc<Shared<K>>,
-    key: K,
-    index: u32,
-    priority: i32,
-    failures: u32,
-    added: bool,
-    cause: Cause,
+    taken: Taken<K>,
     started: MonotonicTime,
     finished: bool,
 }
 
 impl<K: Key> Item<K> {
     pub(crate) fn new(shared: &Arc<Shared<K>>, taken: Taken<K>, now: MonotonicTime) -> Self {
-        let Taken {
-            key,
-            index,
-            priority,
-            failures,
-            added,
-            cause,
-            queued,
-        } = taken;
         if let Some(metrics) = &shared.metrics {
-            metrics.taken(queued);
+            metrics.taken(taken.queued);
         }
         Self {
             shared: Arc::clone(shared),
-            key,
-            index,
-            priority,
-            failures,
-            added,
-            cause,
+            taken,
             started: now,
             finished: false,
         }
@@ -64,25 +45,25 @@ impl<K: Key> Item<K> {
     /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &K {
-        &self.key
+        &self.taken.key
     }
 
     /// Returns the priority with which it was handed out.
     #[must_use]
     pub fn priority(&self) -> i32 {
-        self.priority
+        self.taken.priority
     }
 
     /// Returns the number of consecutive failures and requeues with back-off before this time.
     #[must_use]
     pub fn failures(&self) -> u32 {
-        self.failures
+        self.taken.failures
     }
 
     /// Reports whether the key was added since it was last handed out. Otherwise only its own outcome requeued it.
     #[must_use]
     pub fn was_added(&self) -> bool {
-        self.added
+        self.taken.added
     }
 
     /// Returns the time when it was handed out.
@@ -124,16 +105,17 @@ impl<K: Key> Item<K> {
     #[must_use = "the key is in no queue until the status is restored"]
     pub fn withdraw(mut self) -> Option<Status<K>> {
         self.finished = true;
-        let (index, added) = (self.index, self.added);
+        let (index, added) = (self.taken.index, self.taken.added);
         self.shared.locked(|state| state.withdraw(index, added))
     }
 
     fn end(&self, outcome: Outcome) -> Finished {
-        let Self { shared, index, .. } = self;
+        let Self { shared, taken, .. } = self;
+        let index = taken.index;
         let Outcome { kind, priority } = outcome;
         // The usual outcome needs the time only for metrics.
         if matches!(kind, Kind::Done) && shared.metrics.is_none() {
-            shared.locked(|state| state.finish(*index, true, None));
+            shared.locked(|state| state.finish(index, true, None));
             return Finished {
                 failures: 0,
                 delay: None,
@@ -146,7 +128,7 @@ impl<K: Key> Item<K> {
         let mut repeats_error = false;
         let mut fail = |error, counts| {
             let failures;
-            (failures, repeats_error) = shared.locked(|state| state.note_failure(*index, error, counts));
+            (failures, repeats_error) = shared.locked(|state| state.note_failure(index, error, counts));
             failures
         };
         let (failures, again) = match kind {
@@ -155,10 +137,10 @@ impl<K: Key> Item<K> {
             Kind::Fail(error) => (fail(Some(error), false), None),
             Kind::Postpone(delay) => {
                 // The add that queued it is still to be handed out.
-                if self.added {
-                    shared.locked(|state| state.keep_added(*index));
+                if taken.added {
+                    shared.locked(|state| state.keep_added(index));
                 }
-                (self.failures, Some((delay, self.cause)))
+                (taken.failures, Some((delay, taken.cause)))
             }
             Kind::Retry(error) => self.back_off(fail(error, true), Cause::Retry, now),
             Kind::RetryAfter(error, delay) => (fail(Some(error), true), Some((delay, Cause::Retry))),
@@ -167,10 +149,10 @@ impl<K: Key> Item<K> {
                 self.back_off(fail(error, true), Cause::Dropped, now)
             }
         };
-        let priority = priority.unwrap_or(self.priority);
-        let entrance = again.map(|(delay, cause)| {
+        let priority = priority.unwrap_or(taken.priority);
+        let request = again.map(|(delay, cause)| {
             (
-                Entrance {
+                AddRequest {
                     priority,
                     at: Some(now + delay),
                     cause,
@@ -179,7 +161,7 @@ impl<K: Key> Item<K> {
                 now,
             )
         });
-        shared.locked(|state| state.finish(*index, reset, entrance));
+        shared.locked(|state| state.finish(index, reset, request));
         let delay = again.map(|(delay, _)| delay);
         if let Some(metrics) = shared.metrics.as_ref().filter(|_| was_worked_on) {
             metrics.finished(now.saturating_since(self.started));
@@ -197,7 +179,7 @@ impl<K: Key> Item<K> {
     fn back_off(&self, failures: u32, cause: Cause, now: MonotonicTime) -> (u32, Option<(Duration, Cause)>) {
         // This is user code. If it panics, this can run during another panic, and the key would be lost.
         let delay = catch_unwind(AssertUnwindSafe(|| {
-            self.shared.limiter.delay(&self.key, failures, now)
+            self.shared.limiter.delay(&self.taken.key, failures, now)
         }));
         (failures, Some((delay.unwrap_or(LIMITER_BROKE), cause)))
     }
@@ -213,18 +195,11 @@ impl<K: Key> Drop for Item<K> {
 
 impl<K: Key + fmt::Debug> fmt::Debug for Item<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            key,
-            priority,
-            failures,
-            started,
-            ..
-        } = self;
         f.debug_struct("Item")
-            .field("key", key)
-            .field("priority", priority)
-            .field("failures", failures)
-            .field("started", started)
+            .field("key", self.key())
+            .field("priority", &self.taken.priority)
+            .field("failures", &self.taken.failures)
+            .field("started", &self.started)
             .finish_non_exhaustive()
     }
 }

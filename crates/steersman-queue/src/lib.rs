@@ -12,7 +12,7 @@
 //! 3. Adding a key that already waits leaves it in its place, except that the higher priority wins (the key moves to
 //!    the end of it) and the earlier deadline wins (without delay it is ready now).
 //! 4. Within a priority and group, keys are handed out in the order in which they became ready.
-//! 5. Higher priorities are served first. A priority in which keys wait is skipped at most [`Options::patience`] times
+//! 5. Higher priorities are served first. A priority in which keys wait is skipped at most [`Options::starvation_limit`] times
 //!    in succession, plus once for each other priority in use.
 //! 6. Within a priority, outer groups take turns, and within an outer group its inner groups: between two takes from
 //!    one group, every other group in which a key was ready all the time gets one.
@@ -95,7 +95,7 @@ use std::hash::Hash;
 pub use group::{Group, Grouping};
 pub use inspect::{Cause, Depth, Stage, Status};
 pub use item::Item;
-pub use limiter::{Backoff, Limiter};
+pub use limiter::{Backoff, RateLimiter};
 pub use metrics::Metrics;
 pub use next::Next;
 pub use options::{Add, Options};

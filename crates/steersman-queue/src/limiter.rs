@@ -14,18 +14,18 @@ use steersman_core::{MonotonicTime, Random};
 /// ```
 /// use std::time::Duration;
 /// use steersman_core::MonotonicTime;
-/// use steersman_queue::Limiter;
+/// use steersman_queue::RateLimiter;
 ///
 /// /// A quick first try, then a steady pace.
 /// struct FastSlow;
 ///
-/// impl<K> Limiter<K> for FastSlow {
+/// impl<K> RateLimiter<K> for FastSlow {
 ///     fn delay(&self, _key: &K, failures: u32, _now: MonotonicTime) -> Duration {
 ///         if failures == 1 { Duration::from_millis(5) } else { Duration::from_secs(10) }
 ///     }
 /// }
 /// ```
-pub trait Limiter<K>: Send + Sync + 'static {
+pub trait RateLimiter<K>: Send + Sync + 'static {
     /// Returns the delay of `key`, which has now failed `failures` times in succession (at least once).
     fn delay(&self, key: &K, failures: u32, now: MonotonicTime) -> Duration;
 }
@@ -38,7 +38,7 @@ pub trait Limiter<K>: Send + Sync + 'static {
 /// ```
 /// use std::time::Duration;
 /// use steersman_core::MonotonicTime;
-/// use steersman_queue::{Backoff, Limiter};
+/// use steersman_queue::{Backoff, RateLimiter};
 ///
 /// let backoff = Backoff::new().jitter(0.0);
 /// assert_eq!(backoff.delay(&"key", 1, MonotonicTime::ORIGIN), Duration::from_millis(5));
@@ -117,7 +117,7 @@ impl Default for Backoff {
     }
 }
 
-impl<K> Limiter<K> for Backoff {
+impl<K> RateLimiter<K> for Backoff {
     fn delay(&self, _key: &K, failures: u32, _now: MonotonicTime) -> Duration {
         let delay = self.grown(failures.saturating_sub(1));
         if self.jitter > 0.0 {
@@ -138,7 +138,7 @@ mod tests {
         for jitter in [0.0, 1e-20, 0.1, 1.0] {
             let backoff = Backoff::new().max(Duration::MAX).jitter(jitter).seed(3);
             for failures in [0, 1, 32, 33, u32::MAX] {
-                let delay = Limiter::<u8>::delay(&backoff, &0, failures, MonotonicTime::ORIGIN);
+                let delay = RateLimiter::<u8>::delay(&backoff, &0, failures, MonotonicTime::ORIGIN);
                 assert!(delay <= Duration::MAX, "{jitter} {failures}");
             }
         }
@@ -148,8 +148,8 @@ mod tests {
     fn delays_grow_from_any_base_and_never_shrink() {
         for base in [0, 1, 5_000_000, 2_000_000_000_000].map(Duration::from_nanos) {
             let backoff = Backoff::new().base(base).jitter(0.0);
-            let delays =
-                (1..200).map(|failures| Limiter::<u8>::delay(&backoff, &0, failures, MonotonicTime::ORIGIN));
+            let delays = (1..200)
+                .map(|failures| RateLimiter::<u8>::delay(&backoff, &0, failures, MonotonicTime::ORIGIN));
             let delays: Vec<_> = delays.collect();
             assert_eq!(delays[0], base.min(Duration::from_secs(1000)));
             for pair in delays.windows(2) {
@@ -162,7 +162,7 @@ mod tests {
     fn delays_stay_within_the_jitter_and_differ() {
         let backoff = Backoff::new().seed(3);
         let drawn: Vec<_> = (0..100)
-            .map(|_| Limiter::<u8>::delay(&backoff, &0, 8, MonotonicTime::ORIGIN))
+            .map(|_| RateLimiter::<u8>::delay(&backoff, &0, 8, MonotonicTime::ORIGIN))
             .collect();
         assert!(
             drawn
@@ -177,7 +177,7 @@ mod tests {
         let backoff = Backoff::new().base(Duration::from_secs(1)).jitter(1.0);
         for failures in [1, 10, 11, 32, 33, 64, u32::MAX] {
             assert!(
-                Limiter::<u8>::delay(&backoff, &0, failures, MonotonicTime::ORIGIN)
+                RateLimiter::<u8>::delay(&backoff, &0, failures, MonotonicTime::ORIGIN)
                     <= Duration::from_secs(1000)
             );
         }

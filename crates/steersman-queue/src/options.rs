@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::group::Grouping;
-use crate::limiter::{Backoff, Limiter};
+use crate::limiter::{Backoff, RateLimiter};
 use crate::metrics::Metrics;
 
 /// Options of a queue.
@@ -23,7 +23,7 @@ use crate::metrics::Metrics;
 /// let options = Options::new()
 ///     .named("web")
 ///     .paused()
-///     .limiter(Backoff::new().seed(42))
+///     .rate_limiter(Backoff::new().seed(42))
 ///     .grouping(|request: &Request| Group::new(request.cluster).inner(request.namespace));
 /// let queue = Queue::new(Arc::new(TestClock::new()), options);
 /// assert_eq!(queue.name(), "web");
@@ -31,8 +31,8 @@ use crate::metrics::Metrics;
 pub struct Options<K> {
     pub(crate) name: Arc<str>,
     pub(crate) paused: bool,
-    pub(crate) patience: NonZeroU32,
-    pub(crate) limiter: Arc<dyn Limiter<K>>,
+    pub(crate) starvation_limit: NonZeroU32,
+    pub(crate) limiter: Arc<dyn RateLimiter<K>>,
     pub(crate) grouping: Option<Arc<dyn Grouping<K>>>,
     pub(crate) metrics: Option<Arc<dyn Metrics>>,
 }
@@ -46,7 +46,7 @@ impl<K> Options<K> {
         Self {
             name: Arc::from(""),
             paused: false,
-            patience: Self::PATIENCE,
+            starvation_limit: Self::PATIENCE,
             limiter: Arc::new(Backoff::new()),
             grouping: None,
             metrics: None,
@@ -68,19 +68,19 @@ impl<K> Options<K> {
         Self { paused: true, ..self }
     }
 
-    /// Sets how many consecutive takes can skip a priority in which keys wait. Default: 16, so that lower priorities
-    /// get a seventeenth of the takes while higher ones are busy. With 1 they get half.
+    /// Anti-starvation: after this many higher-priority keys, one lower-priority key is taken. Default: 16, so that lower
+    /// priorities get a seventeenth of the keys while higher ones are busy. With 1 they get half.
     #[must_use]
-    pub fn patience(self, takes: NonZeroU32) -> Self {
+    pub fn starvation_limit(self, takes: NonZeroU32) -> Self {
         Self {
-            patience: takes,
+            starvation_limit: takes,
             ..self
         }
     }
 
-    /// Sets the delays of failed keys. Default: [`Backoff`].
+    /// Sets the rate limiter that computes the back-off of failed keys. Default: [`Backoff`].
     #[must_use]
-    pub fn limiter(self, limiter: impl Limiter<K>) -> Self {
+    pub fn rate_limiter(self, limiter: impl RateLimiter<K>) -> Self {
         Self {
             limiter: Arc::new(limiter),
             ..self
@@ -117,13 +117,13 @@ impl<K> fmt::Debug for Options<K> {
         let Self {
             name,
             paused,
-            patience,
+            starvation_limit,
             ..
         } = self;
         f.debug_struct("Options")
             .field("name", name)
             .field("paused", paused)
-            .field("patience", patience)
+            .field("patience", starvation_limit)
             .finish_non_exhaustive()
     }
 }

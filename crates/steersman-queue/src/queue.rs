@@ -12,12 +12,12 @@ use steersman_core::{Clock, MonotonicTime};
 use crate::Key;
 use crate::inspect::{Cause, Depth, Status};
 use crate::item::Item;
-use crate::limiter::Limiter;
+use crate::limiter::RateLimiter;
 use crate::metrics::Metrics;
 use crate::next::Next;
 use crate::options::{Add, Options};
 use crate::shutdown::{Drain, Shutdown};
-use crate::state::{Added, Entrance, State};
+use crate::state::{AddRequest, Added, State};
 use crate::sync::Lock;
 
 /// Number of keys that are visited under one lock when all are walked.
@@ -35,7 +35,7 @@ pub(crate) struct Shared<K: Key> {
     hasher: RandomState,
     name: Arc<str>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) limiter: Arc<dyn Limiter<K>>,
+    pub(crate) limiter: Arc<dyn RateLimiter<K>>,
     pub(crate) metrics: Option<Arc<dyn Metrics>>,
 }
 
@@ -70,12 +70,12 @@ impl<K: Key> Queue<K> {
         let Options {
             name,
             paused,
-            patience,
+            starvation_limit,
             limiter,
             grouping,
             metrics,
         } = options;
-        let state = Lock::new(State::new(patience.get(), grouping, paused));
+        let state = Lock::new(State::new(starvation_limit.get(), grouping, paused));
         let hasher = RandomState::default();
         Self {
             shared: Arc::new(Shared {
@@ -114,13 +114,13 @@ impl<K: Key> Queue<K> {
         let hash = self.hash(&key);
         let now = self.shared.clock.now();
         let at = (!after.is_zero()).then(|| now + after);
-        let entrance = Entrance {
+        let request = AddRequest {
             priority,
             at,
             cause: Cause::Added,
             retractable,
         };
-        let added = self.shared.locked(|state| state.add(key, hash, entrance, now));
+        let added = self.shared.locked(|state| state.add(key, hash, request, now));
         if let Some(metrics) = &self.shared.metrics
             && at.is_some()
             && !matches!(added, Added::Refused)
@@ -167,8 +167,8 @@ impl<K: Key> Queue<K> {
     /// assert_eq!(queue.purge(|(cluster, _)| *cluster == "prod-eu"), 1);
     /// ```
     pub fn purge(&self, mut matches: impl FnMut(&K) -> bool) -> usize {
-        let places = self.shared.locked(|state| state.places());
-        (0..places)
+        let slots = self.shared.locked(|state| state.slots());
+        (0..slots)
             .step_by(CHUNK)
             .map(|from| {
                 self.shared
@@ -320,8 +320,8 @@ impl<K: Key> Queue<K> {
     pub fn statuses(&self, mut matches: impl FnMut(&K) -> bool) -> Vec<Status<K>> {
         self.catch_up();
         let mut found = Vec::new();
-        let places = self.shared.locked(|state| state.places());
-        for from in (0..places).step_by(CHUNK) {
+        let slots = self.shared.locked(|state| state.slots());
+        for from in (0..slots).step_by(CHUNK) {
             self.shared
                 .locked(|state| state.statuses_in(from..from + CHUNK, &mut matches, &mut found));
         }

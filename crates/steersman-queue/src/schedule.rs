@@ -6,13 +6,13 @@
 //! of that, and its first key. Then it moves the lane and the outer group to the end of their rings.
 //!
 //! # Ageing
-//! A level that was skipped `patience` times gets one turn, the longest waiting level first. This gives each level a
+//! A level that was skipped `starvation_limit` times gets one turn, the longest waiting level first. This gives each level a
 //! fixed share of the workers, however long the backlog. Ageing by time would be worse: once a million keys of a first
 //! list are old enough, all of them are served before every new key.
 //!
 //! # Keys in flight
 //! A key that was added while in flight waits in its lane but must not be taken. When its turn is reached it is
-//! *passed*: it leaves the lane, and returns to the front when its flight ends. So each key is skipped at most once per
+//! *dirty*: it leaves the lane, and returns to the front when its flight ends. So each key is skipped at most once per
 //! flight, and no take searches through keys that are in flight.
 //!
 //! Empty rings and lanes are kept for their next key and swept occasionally, so that a steady state allocates nothing.
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use hashbrown::HashTable;
 use slab::Slab;
 
-use crate::entry::{Entry, InLane, Place};
+use crate::entry::{Entry, InLane, WaitState};
 use crate::group::Group;
 use crate::list::{Linked, Links, List};
 
@@ -42,7 +42,7 @@ struct Lane {
     outer: u32,
     priority: i32,
     group: Group,
-    /// Number of passed keys that will return to this lane.
+    /// Number of dirty keys that will return to this lane.
     held: usize,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Schedule {
     level_of: BTreeMap<i32, u32>,
     /// Levels with waiting keys, the highest priority last.
     active: Vec<(i32, u32)>,
-    patience: u64,
+    starvation_limit: u64,
     takes: u64,
     /// Lower bound of the turns of all active levels. Turns are assigned in rising order, so it stays valid.
     next_turn: u64,
@@ -109,7 +109,7 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    pub(crate) fn new(patience: u32) -> Self {
+    pub(crate) fn new(starvation_limit: u32) -> Self {
         Self {
             lanes: Slab::new(),
             outers: Slab::new(),
@@ -119,7 +119,7 @@ impl Schedule {
             outer_of: HashTable::new(),
             level_of: BTreeMap::new(),
             active: Vec::new(),
-            patience: u64::from(patience),
+            starvation_limit: u64::from(starvation_limit),
             takes: 0,
             next_turn: 0,
             orders: 0,
@@ -153,7 +153,7 @@ impl Schedule {
         let lane = self.lane(entry.priority, group);
         self.orders += 1;
         entry.order = self.orders;
-        entry.place = Place::Ready;
+        entry.wait_state = WaitState::Ready;
         entry.seat = lane;
         let free = !entry.in_flight;
         self.queued += 1;
@@ -167,10 +167,10 @@ impl Schedule {
     pub(crate) fn release<K>(&mut self, entries: &mut Slab<Entry<K>>, index: u32) {
         let entry = &mut entries[index as usize];
         let (lane, order) = (entry.seat, entry.order);
-        if entry.place == Place::Passed {
-            entry.place = Place::Ready;
+        if entry.wait_state == WaitState::Dirty {
+            entry.wait_state = WaitState::Ready;
             self.lanes[lane as usize].held -= 1;
-            // Only keys that were passed too can be before it, so the walk is at most as long as the number of workers.
+            // Only keys that are dirty too can be before it, so the walk is at most as long as the number of workers.
             let list = &self.lanes[lane as usize].entries;
             let mut next = list.front();
             while let Some(other) = next.filter(|&other| entries[other as usize].order < order) {
@@ -181,16 +181,16 @@ impl Schedule {
         self.count_eligible(lane, 1);
     }
 
-    /// Removes a ready or passed key from the schedule.
+    /// Removes a ready or dirty key from the schedule.
     pub(crate) fn remove<K>(&mut self, entries: &mut Slab<Entry<K>>, index: u32) {
         let entry = &mut entries[index as usize];
         let (lane, free) = (entry.seat, !entry.in_flight);
-        let passed = std::mem::replace(&mut entry.place, Place::Idle) == Place::Passed;
+        let is_dirty = std::mem::replace(&mut entry.wait_state, WaitState::Idle) == WaitState::Dirty;
         self.queued -= 1;
         if free {
             self.count_eligible(lane, -1);
         }
-        if passed {
+        if is_dirty {
             self.lanes[lane as usize].held -= 1;
         } else {
             self.lanes[lane as usize].entries.remove(entries, index);
@@ -207,7 +207,7 @@ impl Schedule {
             if let Some(index) = self.pop_from(entries, level) {
                 self.takes += 1;
                 let level = &mut self.levels[level as usize];
-                level.turn = self.takes + self.patience;
+                level.turn = self.takes + self.starvation_limit;
                 level.eligible -= 1;
                 self.eligible -= 1;
                 self.queued -= 1;
@@ -245,12 +245,12 @@ impl Schedule {
             list.remove(entries, index);
             let entry = &mut entries[index as usize];
             if entry.in_flight {
-                entry.place = Place::Passed;
+                entry.wait_state = WaitState::Dirty;
                 self.lanes[lane as usize].held += 1;
                 self.close_if_empty(lane);
                 continue;
             }
-            entry.place = Place::Idle;
+            entry.wait_state = WaitState::Idle;
             if !self.lanes[lane as usize].entries.is_empty() {
                 self.outers[outer as usize].lanes.rotate(&mut self.lanes);
             }
@@ -281,7 +281,7 @@ impl Schedule {
             let level_index = self.outers[outer as usize].level;
             let level = &mut self.levels[level_index as usize];
             if level.outers.is_empty() {
-                level.turn = self.takes + self.patience;
+                level.turn = self.takes + self.starvation_limit;
                 let at = self
                     .active
                     .partition_point(|&(priority, _)| priority < level.priority);

@@ -16,7 +16,7 @@ use slab::Slab;
 use steersman_core::MonotonicTime;
 
 use crate::Key;
-use crate::entry::{Entry, InFlight, Place};
+use crate::entry::{Entry, InFlight, WaitState};
 use crate::group::{Group, Grouping};
 use crate::inspect::Cause;
 use crate::list::List;
@@ -56,13 +56,13 @@ pub(crate) struct State<K> {
 #[must_use]
 pub(crate) struct Wakes {
     taker: Option<Waker>,
-    keeper: Option<Waker>,
+    timer_waiter: Option<Waker>,
     all: Vec<Waker>,
 }
 
 impl Wakes {
     pub(crate) fn wake(self) {
-        for waker in self.taker.into_iter().chain(self.keeper).chain(self.all) {
+        for waker in self.taker.into_iter().chain(self.timer_waiter).chain(self.all) {
             waker.wake();
         }
     }
@@ -70,7 +70,7 @@ impl Wakes {
 
 /// Placement of a key that enters the queue.
 #[derive(Clone, Copy)]
-pub(crate) struct Entrance {
+pub(crate) struct AddRequest {
     pub(crate) priority: i32,
     pub(crate) at: Option<MonotonicTime>,
     pub(crate) cause: Cause,
@@ -111,11 +111,11 @@ pub(crate) enum Polled<K> {
 }
 
 impl<K: Key> State<K> {
-    pub(crate) fn new(patience: u32, grouping: Option<Arc<dyn Grouping<K>>>, paused: bool) -> Self {
+    pub(crate) fn new(starvation_limit: u32, grouping: Option<Arc<dyn Grouping<K>>>, paused: bool) -> Self {
         Self {
             entries: Slab::new(),
             index: HashTable::new(),
-            schedule: Schedule::new(patience),
+            schedule: Schedule::new(starvation_limit),
             timers: Timers::default(),
             grouping,
             waiters: Waiters::default(),
@@ -130,13 +130,13 @@ impl<K: Key> State<K> {
         }
     }
 
-    pub(crate) fn add(&mut self, key: K, hash: u64, entrance: Entrance, now: MonotonicTime) -> Added {
+    pub(crate) fn add(&mut self, key: K, hash: u64, request: AddRequest, now: MonotonicTime) -> Added {
         if self.shutdown.is_some() {
             return Added::Refused;
         }
         self.promote(now);
         let index = self.find_or_insert(key, hash);
-        self.enqueue(index, entrance, now)
+        self.enqueue(index, request, now)
     }
 
     /// Makes due keys ready, and returns whether there are more.
@@ -191,7 +191,7 @@ impl<K: Key> State<K> {
             key: entry.key.clone(),
             index,
             priority: entry.priority,
-            failures: entry.failures(),
+            failures: entry.failure_count(),
             added: std::mem::take(&mut entry.added),
             cause: entry.cause,
             queued: now.saturating_since(entry.since.max(self.activated)),
@@ -244,7 +244,7 @@ impl<K: Key> State<K> {
             self.settle_shutdown(&mut wakes);
         } else if !self.paused {
             wakes.taker = self.waiters.notify(self.schedule.eligible());
-            wakes.keeper = self
+            wakes.timer_waiter = self
                 .timers
                 .earliest()
                 .and_then(|earliest| self.waiters.keep_time(earliest));
@@ -269,20 +269,20 @@ impl<K: Key> State<K> {
         index
     }
 
-    fn enqueue(&mut self, index: u32, entrance: Entrance, now: MonotonicTime) -> Added {
-        let Entrance {
+    fn enqueue(&mut self, index: u32, request: AddRequest, now: MonotonicTime) -> Added {
+        let AddRequest {
             priority,
             at,
             cause,
             retractable,
-        } = entrance;
+        } = request;
         let at = at.filter(|&at| at > now);
         let entry = &mut self.entries[index as usize];
         entry.added |= cause == Cause::Added;
-        entry.retractable = retractable && (entry.retractable || entry.place == Place::Idle);
+        entry.retractable = retractable && (entry.retractable || entry.wait_state == WaitState::Idle);
         let raised = priority > entry.priority;
-        match (entry.place, at) {
-            (Place::Idle, at) => {
+        match (entry.wait_state, at) {
+            (WaitState::Idle, at) => {
                 (entry.priority, entry.cause) = (priority, cause);
                 match at {
                     Some(at) => self.make_delayed(index, at, now),
@@ -290,13 +290,13 @@ impl<K: Key> State<K> {
                 }
                 return Added::Queued;
             }
-            (Place::Delayed, None) => {
+            (WaitState::Delayed, None) => {
                 entry.priority = priority.max(entry.priority);
                 entry.cause = cause;
                 self.timers.remove(&mut self.entries, index);
                 self.make_ready(index, now);
             }
-            (Place::Delayed, Some(at)) => {
+            (WaitState::Delayed, Some(at)) => {
                 entry.priority = priority.max(entry.priority);
                 if at < self.timers.deadline_of(entry) {
                     entry.cause = cause;
@@ -304,13 +304,13 @@ impl<K: Key> State<K> {
                     self.make_delayed(index, at, now);
                 }
             }
-            (Place::Ready | Place::Passed, _) if raised => {
+            (WaitState::Ready | WaitState::Dirty, _) if raised => {
                 self.schedule.remove(&mut self.entries, index);
                 self.entries[index as usize].priority = priority;
                 let group = self.group(index);
                 self.schedule.push(&mut self.entries, index, group);
             }
-            (Place::Ready | Place::Passed, _) => {}
+            (WaitState::Ready | WaitState::Dirty, _) => {}
         }
         Added::Merged
     }
@@ -324,7 +324,7 @@ impl<K: Key> State<K> {
 
     fn make_delayed(&mut self, index: u32, at: MonotonicTime, now: MonotonicTime) {
         let entry = &mut self.entries[index as usize];
-        entry.place = Place::Delayed;
+        entry.wait_state = WaitState::Delayed;
         entry.since = now;
         let arrival = self.timers.insert(&mut self.entries, at, index);
         self.entries[index as usize].order = arrival;
@@ -339,12 +339,12 @@ impl<K: Key> State<K> {
 
     /// Removes a key from the place where it waits.
     fn unqueue(&mut self, index: u32) {
-        match self.entries[index as usize].place {
-            Place::Idle => {}
-            Place::Ready | Place::Passed => self.schedule.remove(&mut self.entries, index),
-            Place::Delayed => {
+        match self.entries[index as usize].wait_state {
+            WaitState::Idle => {}
+            WaitState::Ready | WaitState::Dirty => self.schedule.remove(&mut self.entries, index),
+            WaitState::Delayed => {
                 self.timers.remove(&mut self.entries, index);
-                self.entries[index as usize].place = Place::Idle;
+                self.entries[index as usize].wait_state = WaitState::Idle;
             }
         }
     }
@@ -352,7 +352,7 @@ impl<K: Key> State<K> {
     /// Removes a key that has no state left to remember.
     fn forget_if_idle(&mut self, index: u32) {
         let entry = &self.entries[index as usize];
-        if entry.place == Place::Idle && !entry.in_flight && entry.trouble.is_none() {
+        if entry.wait_state == WaitState::Idle && !entry.in_flight && entry.failures.is_none() {
             if let Ok(found) = self.index.find_entry(entry.hash, |&other| other == index) {
                 found.remove();
             }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tasks that wait in `next()`, and the one of them that keeps the timer.
 //!
-//! A waiter is *waiting*, *notified* (woken to take a key) or the *keeper*. The keeper waits like the others and also
-//! sleeps until the earliest deadline, because the queue has no task. The keeper is notified of a key only if there is
+//! A waiter is *waiting*, *notified* (woken to take a key) or the *timer waiter*, which waits like the others and also
+//! sleeps until the earliest deadline, because the queue has no task. The timer waiter is notified of a key only if there is
 //! no other waiter, so that the role does not change with every key.
 //!
 //! All of this is under the queue's lock. Wakers are only returned, to be woken or dropped after the lock is released:
@@ -12,7 +12,7 @@
 //! After every change to the queue:
 //! 1. If a key can be taken and a task is waiting, a task is notified. A notified waiter either takes a key and settles
 //!    again, or leaves (also by being dropped) and settles again; so the notification is never lost.
-//! 2. If a timer runs and a task is waiting, there is a keeper, which sleeps no longer than the earliest deadline or
+//! 2. If a timer runs and a task is waiting, there is a timer waiter, which sleeps no longer than the earliest deadline or
 //!    has been woken to check.
 
 use std::task::Waker;
@@ -25,14 +25,14 @@ use crate::list::{Linked, Links, List};
 #[derive(Debug)]
 struct Waiter {
     links: Links,
-    stand: Stand,
+    role: WaiterRole,
     waker: Waker,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stand {
+enum WaiterRole {
     Waiting,
-    Keeper,
+    Timer,
     Notified,
 }
 
@@ -49,8 +49,8 @@ impl Linked<()> for Waiter {
 pub(crate) struct Waiters {
     slab: Slab<Waiter>,
     waiting: List<()>,
-    keeper: Option<u32>,
-    /// Time until which the keeper sleeps, or will sleep after its next check.
+    timer_waiter: Option<u32>,
+    /// Time until which the timer waiter sleeps, or will sleep after its next check.
     armed: Option<MonotonicTime>,
     notified: usize,
     /// A waker that is no longer needed.
@@ -67,7 +67,7 @@ impl Waiters {
         self.retired.take()
     }
 
-    /// Registers or renews a waiter that found no key. Returns the time until which it must sleep, if it is the keeper.
+    /// Registers or renews a waiter that found no key. Returns the time until which it must sleep, if it is the timer waiter.
     pub(crate) fn wait(
         &mut self,
         id: &mut Option<u32>,
@@ -78,7 +78,7 @@ impl Waiters {
             None => {
                 let waiter = Waiter {
                     links: Links::NONE,
-                    stand: Stand::Waiting,
+                    role: WaiterRole::Waiting,
                     waker: waker.clone(),
                 };
                 let index = self.slab.insert(waiter) as u32;
@@ -91,18 +91,18 @@ impl Waiters {
                 if !waiter.waker.will_wake(waker) {
                     self.retired = Some(std::mem::replace(&mut waiter.waker, waker.clone()));
                 }
-                if waiter.stand == Stand::Notified {
-                    waiter.stand = Stand::Waiting;
+                if waiter.role == WaiterRole::Notified {
+                    waiter.role = WaiterRole::Waiting;
                     self.notified -= 1;
                     self.waiting.push_back(&mut self.slab, index);
                 }
                 index
             }
         };
-        if self.keeper.is_none() && earliest.is_some() {
-            self.appoint(index);
+        if self.timer_waiter.is_none() && earliest.is_some() {
+            self.set_timer_waiter(index);
         }
-        if self.keeper != Some(index) {
+        if self.timer_waiter != Some(index) {
             return None;
         }
         self.armed = earliest;
@@ -111,10 +111,10 @@ impl Waiters {
 
     /// Removes a waiter that took a key, ended or was dropped.
     pub(crate) fn leave(&mut self, id: u32) {
-        match self.slab[id as usize].stand {
-            Stand::Waiting => self.waiting.remove(&mut self.slab, id),
-            Stand::Keeper => self.dismiss(),
-            Stand::Notified => self.notified -= 1,
+        match self.slab[id as usize].role {
+            WaiterRole::Waiting => self.waiting.remove(&mut self.slab, id),
+            WaiterRole::Timer => self.clear_timer_waiter(),
+            WaiterRole::Notified => self.notified -= 1,
         }
         self.retired = Some(self.slab.remove(id as usize).waker);
     }
@@ -124,29 +124,29 @@ impl Waiters {
         if self.notified >= eligible {
             return None;
         }
-        let index = self.waiting.front().or(self.keeper)?;
+        let index = self.waiting.front().or(self.timer_waiter)?;
         let waiter = &mut self.slab[index as usize];
-        match std::mem::replace(&mut waiter.stand, Stand::Notified) {
-            Stand::Keeper => self.dismiss(),
+        match std::mem::replace(&mut waiter.role, WaiterRole::Notified) {
+            WaiterRole::Timer => self.clear_timer_waiter(),
             _ => self.waiting.remove(&mut self.slab, index),
         }
         self.notified += 1;
         Some(self.slab[index as usize].waker.clone())
     }
 
-    /// Ensures that there is a keeper, and returns the task to wake for it.
+    /// Ensures that there is a timer waiter, and returns the task to wake for it.
     pub(crate) fn keep_time(&mut self, earliest: MonotonicTime) -> Option<Waker> {
-        let keeper = match self.keeper {
+        let timer_waiter = match self.timer_waiter {
             Some(_) if self.armed.is_some_and(|armed| armed <= earliest) => return None,
-            Some(keeper) => keeper,
+            Some(timer_waiter) => timer_waiter,
             None => {
                 let index = self.waiting.front()?;
-                self.appoint(index);
+                self.set_timer_waiter(index);
                 index
             }
         };
         self.armed = Some(earliest);
-        Some(self.slab[keeper as usize].waker.clone())
+        Some(self.slab[timer_waiter as usize].waker.clone())
     }
 
     /// Notifies all waiters, because no more keys will be handed out.
@@ -154,14 +154,14 @@ impl Waiters {
         std::iter::from_fn(|| self.notify(usize::MAX)).collect()
     }
 
-    fn appoint(&mut self, index: u32) {
+    fn set_timer_waiter(&mut self, index: u32) {
         self.waiting.remove(&mut self.slab, index);
-        self.slab[index as usize].stand = Stand::Keeper;
-        self.keeper = Some(index);
+        self.slab[index as usize].role = WaiterRole::Timer;
+        self.timer_waiter = Some(index);
     }
 
-    fn dismiss(&mut self) {
-        self.keeper = None;
+    fn clear_timer_waiter(&mut self) {
+        self.timer_waiter = None;
         self.armed = None;
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use harness::{queue, seconds, take, take_all};
 use steersman_core::{MonotonicTime, TestClock};
-use steersman_queue::{Add, Backoff, Limiter, Options, Outcome, Queue};
+use steersman_queue::{Add, Backoff, Options, Outcome, Queue, RateLimiter};
 
 // R153
 #[test]
@@ -99,7 +99,7 @@ fn guarantee_8_back_off_doubles_to_the_limit_and_success_resets_it() {
     let clock = TestClock::new();
     let queue = Queue::new(
         Arc::new(clock.clone()),
-        Options::new().limiter(Backoff::new().jitter(0.0)),
+        Options::new().rate_limiter(Backoff::new().jitter(0.0)),
     );
     queue.add("key");
     for n in 0..30 {
@@ -216,7 +216,7 @@ fn guarantee_8_a_failure_can_set_its_delay() {
 /// A limiter that does not work.
 struct Broken;
 
-impl Limiter<&'static str> for Broken {
+impl RateLimiter<&'static str> for Broken {
     fn delay(&self, _: &&'static str, _: u32, _: MonotonicTime) -> Duration {
         std::panic::resume_unwind(Box::new("out of order"))
     }
@@ -225,7 +225,7 @@ impl Limiter<&'static str> for Broken {
 #[test]
 fn guarantee_9_a_limiter_that_panics_loses_no_key() {
     let clock = TestClock::new();
-    let queue = Queue::new(Arc::new(clock.clone()), Options::new().limiter(Broken));
+    let queue = Queue::new(Arc::new(clock.clone()), Options::new().rate_limiter(Broken));
     queue.add("key");
     take(&queue).finish(Outcome::retry("broken"));
     clock.advance(seconds(1));

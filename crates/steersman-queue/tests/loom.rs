@@ -12,14 +12,14 @@ use loom::future::block_on;
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 use steersman_core::{MonotonicTime, TestClock};
-use steersman_queue::{Add, Limiter, Options, Outcome, Queue, Shutdown};
+use steersman_queue::{Add, Options, Outcome, Queue, RateLimiter, Shutdown};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Puts keys back at once, so that no test needs the time for it.
 struct AtOnce;
 
-impl<K> Limiter<K> for AtOnce {
+impl<K> RateLimiter<K> for AtOnce {
     fn delay(&self, _key: &K, _failures: u32, _now: MonotonicTime) -> Duration {
         Duration::ZERO
     }
@@ -35,7 +35,7 @@ fn explore(preemptions: usize, test: impl Fn() + Send + Sync + 'static) {
 fn queue() -> (Queue<u8>, TestClock) {
     let clock = TestClock::new();
     (
-        Queue::new(Arc::new(clock.clone()), Options::new().limiter(AtOnce)),
+        Queue::new(Arc::new(clock.clone()), Options::new().rate_limiter(AtOnce)),
         clock,
     )
 }

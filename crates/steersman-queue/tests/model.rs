@@ -124,8 +124,8 @@ proptest! {
             let (outer, inner) = group_of(*key);
             Group::new(&outer).inner(&inner)
         };
-        let patience = NonZeroU32::new(PATIENCE as u32).expect("not zero");
-        let (queue, clock) = queue_with(Options::new().grouping(grouping).patience(patience));
+        let starvation_limit = NonZeroU32::new(PATIENCE as u32).expect("not zero");
+        let (queue, clock) = queue_with(Options::new().grouping(grouping).starvation_limit(starvation_limit));
         let mut model = Model::default();
         let mut items: Vec<Item<u8>> = Vec::new();
         for step in steps {

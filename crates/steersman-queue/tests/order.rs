@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use harness::{queue, queue_with, seconds, take, take_all};
 use steersman_queue::{Add, Added, Group, Options};
 
-fn patience(takes: u32) -> NonZeroU32 {
+fn starvation_limit(takes: u32) -> NonZeroU32 {
     NonZeroU32::new(takes).expect("not zero")
 }
 
@@ -89,7 +89,7 @@ fn guarantee_5_a_key_whose_delay_ends_precedes_lower_priorities() {
 // R154
 #[test]
 fn guarantee_5_low_priority_gets_its_share_while_high_priority_never_ends() {
-    let (queue, _) = queue_with(Options::new().patience(patience(4)));
+    let (queue, _) = queue_with(Options::new().starvation_limit(starvation_limit(4)));
     for key in 0..3 {
         queue.add_with(key, Add::new().priority(-100));
     }
@@ -111,7 +111,7 @@ fn guarantee_5_low_priority_gets_its_share_while_high_priority_never_ends() {
 
 #[test]
 fn guarantee_5_limits_how_long_a_priority_is_passed_over() {
-    let (queue, _) = queue_with(Options::new().patience(patience(3)));
+    let (queue, _) = queue_with(Options::new().starvation_limit(starvation_limit(3)));
     let priorities = 7;
     for priority in 0..priorities {
         queue.add_with((priority, 0), Add::new().priority(priority));

@@ -150,7 +150,10 @@ fn guarantee_11_remaining_keys_are_carried_into_a_later_run() {
     let remains = Task::new(first.drain(seconds(30))).expect_ready();
     assert_eq!(remains.len(), 3);
 
-    let second = Queue::new(Arc::new(clock.clone()), Options::new().limiter(harness::Steps));
+    let second = Queue::new(
+        Arc::new(clock.clone()),
+        Options::new().rate_limiter(harness::Steps),
+    );
     assert_eq!(second.restore(remains), 3);
     assert_eq!(
         second.status(&"failing").map(|status| status.stage()),
@@ -229,13 +232,16 @@ fn guarantee_11_a_delay_that_ends_during_finish_wakes_no_worker() {
     let item = take(&queue);
     queue.add("key");
     queue.add_with("delayed", Add::new().after(seconds(1)));
-    let (mut keeper, mut late) = (Task::new(queue.next()), Task::new(queue.next()));
-    assert!(keeper.poll().is_pending());
+    let (mut timer_waiter, mut late) = (Task::new(queue.next()), Task::new(queue.next()));
+    assert!(timer_waiter.poll().is_pending());
     queue.shut_down(Shutdown::Finish);
     clock.advance(seconds(5));
-    assert!(keeper.poll().is_pending() && late.poll().is_pending());
+    assert!(timer_waiter.poll().is_pending() && late.poll().is_pending());
     item.done();
-    keeper.expect_ready().expect("it is handed out once more").done();
+    timer_waiter
+        .expect_ready()
+        .expect("it is handed out once more")
+        .done();
     assert!(late.expect_ready().is_none());
     let remains = Task::new(queue.drain(seconds(30))).expect_ready();
     assert_eq!(keys(&remains), ["delayed"]);

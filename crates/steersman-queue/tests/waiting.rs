@@ -92,9 +92,9 @@ fn guarantee_12_an_earlier_deadline_is_kept_too() {
 fn guarantee_12_another_waiter_takes_over_a_dropped_timer() {
     let (queue, clock) = queue();
     queue.add_with("key", Add::new().after(seconds(10)));
-    let (mut keeper, mut other) = (Task::new(queue.next()), Task::new(queue.next()));
-    assert!(keeper.poll().is_pending() && other.poll().is_pending());
-    drop(keeper);
+    let (mut timer_waiter, mut other) = (Task::new(queue.next()), Task::new(queue.next()));
+    assert!(timer_waiter.poll().is_pending() && other.poll().is_pending());
+    drop(timer_waiter);
     assert!(other.was_woken());
     assert!(other.poll().is_pending());
     clock.advance(seconds(10));
@@ -106,17 +106,17 @@ fn guarantee_12_another_waiter_takes_over_a_dropped_timer() {
 fn one_waiter_sleeps_and_other_keys_do_not_wake_it() {
     let (queue, clock) = queue();
     queue.add_with("delayed", Add::new().after(seconds(10)));
-    let (mut keeper, mut other) = (Task::new(queue.next()), Task::new(queue.next()));
-    assert!(keeper.poll().is_pending() && other.poll().is_pending());
+    let (mut timer_waiter, mut other) = (Task::new(queue.next()), Task::new(queue.next()));
+    assert!(timer_waiter.poll().is_pending() && other.poll().is_pending());
     queue.add("ready");
     assert!(other.was_woken());
-    assert!(!keeper.was_woken());
+    assert!(!timer_waiter.was_woken());
     other
         .expect_ready()
         .expect("a key is ready")
         .finish(Outcome::done());
     clock.advance(seconds(10));
-    assert!(keeper.was_woken());
+    assert!(timer_waiter.was_woken());
     assert_eq!(clock.next_deadline(), None);
 }
 

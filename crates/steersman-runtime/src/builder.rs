@@ -11,7 +11,7 @@ use std::{
 use steersman_cache::{Index, IndexValue, Resource};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{ObjectKey, Permission};
-use steersman_queue::{Group, Grouping, Limiter};
+use steersman_queue::{Group, Grouping, RateLimiter};
 use tokio::sync::watch;
 
 use crate::{
@@ -297,7 +297,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
     pub fn permissions<By: Reconciles<T>>(&self, reconciler: &impl AnyReconciler<R, By>) -> Vec<Permission> {
         let mut permissions = self.permissions.clone();
         if let Some(primary) = &self.primary {
-            let mut declared = Declarations::new(&self.name, Some(&primary.kind.resource));
+            let mut declared = Declarations::new(&self.name, Some(primary.kind.resource()));
             reconciler.declare_any(&mut declared);
             permissions.extend(permissions::watching(&primary.kind, &self.name));
             permissions.extend(declared.permissions);
@@ -377,15 +377,15 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
 
     /// Back-off of a key after failures: a [`Backoff`](steersman_queue::Backoff) with other limits, or your own. Default:
     /// 5 ms, doubled each time up to 1000 s, with jitter.
-    pub fn limiter(mut self, limiter: impl Limiter<R>) -> Self {
-        self.queue = self.queue.limiter(limiter);
+    pub fn rate_limiter(mut self, limiter: impl RateLimiter<R>) -> Self {
+        self.queue = self.queue.rate_limiter(limiter);
         self
     }
 
     /// Number of consecutive takes from the queue that can skip a priority in which keys wait. Default: 16, so that lower
     /// priorities get a seventeenth of the takes while higher ones are busy. With 1 they get half.
-    pub fn queue_patience(mut self, takes: NonZeroU32) -> Self {
-        self.queue = self.queue.patience(takes);
+    pub fn queue_starvation_limit(mut self, takes: NonZeroU32) -> Self {
+        self.queue = self.queue.starvation_limit(takes);
         self
     }
 
@@ -475,12 +475,12 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
         home: &Cluster,
         reconciler: impl AnyReconciler<R, By>,
     ) -> Controller<R> {
-        let primary = self.primary.as_ref().map(|primary| &primary.kind.resource);
+        let primary = self.primary.as_ref().map(|primary| primary.kind.resource());
         let mut declared = Declarations::new(&self.name, primary);
         let primary_kind = self.primary.as_ref().map(|primary| {
             reconciler.declare_any(&mut declared);
             PrimaryKind {
-                resource: primary.kind.resource.clone(),
+                resource: primary.kind.spec.resource.clone(),
                 wanted: primary.kind.wanted(),
             }
         });
@@ -500,7 +500,7 @@ impl<R: RequestKey, T: 'static> Builder<R, T> {
             kinds.push(source.on_deleted(on_deleted.collect()));
             let dependent = self.dependent.into_iter().chain(declared.owned);
             kinds.extend(dependent.map(|source| source(parent)));
-            let following = |source: KindSource<R>| source.following(&parent.place);
+            let following = |source: KindSource<R>| source.following(&parent.clusters);
             kinds.extend(declared.watched.into_iter().map(following));
             self.read = self.read.into_iter().map(following).collect();
         }

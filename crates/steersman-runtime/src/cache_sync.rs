@@ -297,7 +297,7 @@ pub(crate) async fn run_synced(
             }
         }
     }
-    cx.set_status(RunnableStatus::its_start());
+    cx.set_status(RunnableStatus::waiting_for_start());
     let mut running = std::pin::pin!(runnable.run(cx.clone()));
     tokio::select! {
         biased;

@@ -24,7 +24,8 @@ use tokio::sync::{Notify, watch};
 use crate::{
     ClusterSet, RequestKey, RunContext, RunPolicy,
     controller::Plan,
-    source::{KindSpec, Reporter, SourceState},
+    kind::KindSpec,
+    source::{Reporter, SourceState},
 };
 use steersman_core::Mutex;
 
@@ -88,7 +89,7 @@ impl CachedReads {
         watched.fold(scopes, |scopes, kind| {
             let wanted = match kind.metadata_only {
                 true => ObjectDetail::Metadata,
-                false => ObjectDetail::Whole,
+                false => ObjectDetail::Full,
             };
             scopes.with(kind.resource.clone(), kind.scope.clone(), wanted)
         })
@@ -162,7 +163,7 @@ impl CachedReads {
                 .collect();
             let own = self.default_cluster.name();
             let state = self.state(&opened, &known);
-            reporter.report(match cx.hub().is_spoke(own) {
+            reporter.report(match cx.cluster_roles().is_other_cluster(own) {
                 true => state.elsewhere(own),
                 false => state,
             });

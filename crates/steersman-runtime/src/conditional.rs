@@ -29,7 +29,7 @@ use crate::{
 /// Default shutdown timeout of a runnable that its condition stops.
 pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A runnable that runs only while a condition holds. Conditions nest.
+/// Wraps a runnable and runs it only while a [`RunCondition`] is true. Can wrap another `Conditional`.
 ///
 /// ```no_run
 /// use k8s_openapi::api::networking::v1::Ingress;
@@ -106,7 +106,10 @@ impl Conditional {
     /// Returns the status while the condition is unknown.
     fn undetermined(&self, cx: &RunContext, reason: &str, is_late: bool) -> RunnableStatus {
         let clusters = self.condition.clusters();
-        let is_elsewhere = !clusters.is_empty() && clusters.iter().all(|name| cx.hub().is_spoke(name));
+        let is_elsewhere = !clusters.is_empty()
+            && clusters
+                .iter()
+                .all(|name| cx.cluster_roles().is_other_cluster(name));
         if !(is_late && is_elsewhere) {
             return RunnableStatus::Waiting {
                 on: vec![reason.to_owned()],

@@ -88,7 +88,7 @@ impl Context {
         self.client().list(&controlled_by(owner)).await
     }
 
-    /// As [`owned`](Self::owned), with the metadata of the objects only. The cache keeps no more than that for a kind of
+    /// Same as [`owned`](Self::owned), with the metadata of the objects only. The cache keeps no more than that for a kind of
     /// `owns_with(metadata::<C>())`.
     ///
     /// # Errors
@@ -110,8 +110,8 @@ impl Context {
         self.session.client.kube()
     }
 
-    /// The request's cluster, shared by the whole manager. Its own [client](Cluster::client) is not fenced; use
-    /// [`client`](Self::client) for writes.
+    /// The request's cluster, shared by the whole manager. Its own [client](Cluster::client) is not restricted to the
+    /// leader; use [`client`](Self::client) for writes.
     #[must_use]
     pub fn cluster(&self) -> &Cluster {
         &self.session.cluster

@@ -151,7 +151,7 @@ impl<R: RequestKey> Controller<R> {
     pub fn condition(&self) -> Option<RunCondition> {
         let kinds = self.0.sources.iter().filter_map(|source| source.kind());
         let conditions = kinds
-            .filter(|kind| kind.presence == WhenAbsent::Rest)
+            .filter(|kind| kind.when_absent == WhenAbsent::Wait)
             .filter_map(|kind| {
                 let cluster = kind.cluster(&self.0.home)?;
                 Some(RunCondition::present(
@@ -283,7 +283,7 @@ impl<R: RequestKey> Runnable for Controller<R> {
             namespaced.forget();
         }
         for kind in self.0.sources.iter().filter_map(|source| source.kind()) {
-            if let (WhenAbsent::Rest, Some(cluster)) = (kind.presence, kind.cluster(&self.0.home)) {
+            if let (WhenAbsent::Wait, Some(cluster)) = (kind.when_absent, kind.cluster(&self.0.home)) {
                 cluster.cache().end_idle(&kind.resource);
             }
         }

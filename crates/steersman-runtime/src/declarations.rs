@@ -43,7 +43,7 @@ impl<R: RequestKey> Declarations<R> {
         }
     }
 
-    /// As [`Builder::owns_with`](crate::Builder::owns_with).
+    /// Same as [`Builder::owns_with`](crate::Builder::owns_with).
     pub fn owns<C: 'static>(&mut self, child: Kind<C>)
     where
         ObjectKey: IntoRequest<R>,
@@ -53,14 +53,14 @@ impl<R: RequestKey> Declarations<R> {
         self.owned.push(owned(child, Owners::controlling));
     }
 
-    /// As [`Builder::watches`](crate::Builder::watches), in the clusters of the primary kind.
+    /// Same as [`Builder::watches`](crate::Builder::watches), in the clusters of the primary kind.
     pub fn watches<W: 'static>(&mut self, kind: Kind<W>, handler: impl Handler<W, R>) {
         self.permissions
             .extend(permissions::watching(&kind, &self.controller));
         self.watched.push(KindSource::new(kind, handler));
     }
 
-    /// As [`Builder::permits`](crate::Builder::permits), for verbs on a resource, or on one of its subresources if
+    /// Same as [`Builder::permits`](crate::Builder::permits), for verbs on a resource, or on one of its subresources if
     /// `subresource` is not empty. The function adds the verbs.
     pub fn permits(
         &mut self,
@@ -79,7 +79,7 @@ impl<R: RequestKey> Declarations<R> {
         self.primary.as_ref()
     }
 
-    /// As [`Builder::on_deleted_everywhere`](crate::Builder::on_deleted_everywhere).
+    /// Same as [`Builder::on_deleted_everywhere`](crate::Builder::on_deleted_everywhere).
     pub fn on_deleted_everywhere(
         &mut self,
         forget: impl Fn(&ClusterName, &ObjectKey) + Send + Sync + 'static,
@@ -87,7 +87,7 @@ impl<R: RequestKey> Declarations<R> {
         self.on_deleted.push(Arc::new(forget));
     }
 
-    /// As [`Builder::on_cluster_removed`](crate::Builder::on_cluster_removed).
+    /// Same as [`Builder::on_cluster_removed`](crate::Builder::on_cluster_removed).
     pub fn on_cluster_removed(&mut self, forget: impl Fn(&ClusterName) + Send + Sync + 'static) {
         self.on_cluster_removed.push(Arc::new(forget));
     }

@@ -7,7 +7,7 @@
 //!
 //! ```no_run
 //! use std::time::Duration;
-//! use steersman_runtime::{Election, Manager, OnLoss};
+//! use steersman_runtime::{Election, Manager, LeaseLostPolicy};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let plain = Manager::builder().leader_election("web-operator").build().await?;
@@ -15,7 +15,7 @@
 //!     .namespace("operators")
 //!     .lease_duration(Duration::from_secs(60))
 //!     .renew_deadline(Duration::from_secs(40))
-//!     .on_loss(OnLoss::Exit);
+//!     .on_lease_lost(LeaseLostPolicy::Exit);
 //! let manager = Manager::builder().leader_election(patient).build().await?;
 //! # Ok(())
 //! # }
@@ -33,9 +33,9 @@
 //! 4. The lease is renewed on a separate thread, over a separate connection: nothing else in the program delays it.
 //! 5. A replica that loses the lease steps down: runnables that need leadership are stopped, warm runnables stay warm, and
 //!    the replica competes again once all work of the old term has ended. A fenced write does not end the run: a warm-up
-//!    runnable that fails because of it is started again. With [`OnLoss::Exit`] the run ends instead. If the work of the
+//!    runnable that fails because of it is started again. With [`LeaseLostPolicy::Exit`] the run ends instead. If the work of the
 //!    old term does not end within the [step-down timeout](Election::step_down_timeout), `/readyz` fails, and after twice
-//!    that time `/healthz` fails, or with [`OnLoss::StepDownOrExit`] the run ends.
+//!    that time `/healthz` fails, or with [`LeaseLostPolicy::StepDownOrExit`] the run ends.
 //! 6. At the end of a run the lease is released after all leader work has ended. If leader work exceeds the shutdown
 //!    timeout, the lease is left to expire. If the lease is lost meanwhile, the work ends at once. The run never waits
 //!    longer than the shutdown timeout, whatever happens to the lease.
@@ -58,7 +58,6 @@
 //!   former leader learns of both through its watch, which takes as long as an event takes to arrive. If it cannot watch,
 //!   it learns of it at its next renewal, and if it cannot reach the server, it stops at its renew deadline.
 
-mod campaign;
 mod elector;
 mod follower;
 mod identity;
@@ -66,6 +65,7 @@ mod lock;
 mod observation;
 mod overdue;
 mod record;
+mod run;
 
 use std::{collections::BTreeMap, io, time::Duration};
 
@@ -73,9 +73,9 @@ use steersman_cluster::{Cluster, ClusterName, ConnectError};
 use steersman_core::Spawner;
 
 pub(crate) use self::{
-    campaign::{Campaign, CampaignContext, Figures, Loss},
     identity::host,
     overdue::Overdue,
+    run::{ElectionContext, ElectionEnd, ElectionMetrics, LeaderElectionRun},
 };
 
 /// Jitter factor of client-go: a polling candidate waits for the retry period plus up to 1.2 times that period.
@@ -92,7 +92,7 @@ pub struct Election {
     identity: Option<String>,
     labels: BTreeMap<String, String>,
     timing: Timing,
-    on_loss: OnLoss,
+    on_lease_lost: LeaseLostPolicy,
     release: bool,
     patience: Duration,
     step_down: Duration,
@@ -104,13 +104,13 @@ pub struct Election {
 /// Behaviour of a manager when another replica has the lease, or might have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum OnLoss {
+pub enum LeaseLostPolicy {
     /// Stops the runnables that need leadership, keeps the rest running and warm, and competes again.
     #[default]
     StepDown,
     /// Ends the run with an error.
     Exit,
-    /// As [`StepDown`](Self::StepDown), but ends the run with an error if leader work has not ended after twice the
+    /// Same as [`StepDown`](Self::StepDown), but ends the run with an error if leader work has not ended after twice the
     /// [step-down timeout](Election::step_down_timeout).
     StepDownOrExit,
 }
@@ -190,7 +190,7 @@ impl Election {
                 renew: Duration::from_secs(10),
                 retry: Duration::from_secs(2),
             },
-            on_loss: OnLoss::default(),
+            on_lease_lost: LeaseLostPolicy::default(),
             release: true,
             patience: Duration::from_secs(15),
             step_down: Duration::from_secs(30),
@@ -241,8 +241,8 @@ impl Election {
     }
 
     /// Behaviour when the lease is lost. Default: this replica steps down and competes again.
-    pub fn on_loss(mut self, policy: OnLoss) -> Self {
-        self.on_loss = policy;
+    pub fn on_lease_lost(mut self, policy: LeaseLostPolicy) -> Self {
+        self.on_lease_lost = policy;
         self
     }
 
@@ -261,8 +261,9 @@ impl Election {
         self
     }
 
-    /// Time that a replica which is not warm leaves a free lease to others. Zero takes the lease at once. Default: 15 s.
-    pub fn cold_patience(mut self, patience: Duration) -> Self {
+    /// How long a replica whose caches are not synced lets others acquire a free lease first. Zero acquires it at once.
+    /// Default: 15 s.
+    pub fn unsynced_acquire_delay(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
@@ -317,7 +318,7 @@ impl Election {
             identity: self.identity.unwrap_or_else(identity::of_process),
             labels: self.labels,
             timing: self.timing,
-            on_loss: self.on_loss,
+            on_lease_lost: self.on_lease_lost,
             release: self.release,
             patience: self.patience,
             step_down: self.step_down,
@@ -348,7 +349,7 @@ pub(crate) struct Settings {
     pub(crate) identity: String,
     labels: BTreeMap<String, String>,
     timing: Timing,
-    pub(crate) on_loss: OnLoss,
+    pub(crate) on_lease_lost: LeaseLostPolicy,
     pub(crate) release: bool,
     patience: Duration,
     step_down: Duration,

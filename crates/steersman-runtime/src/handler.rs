@@ -254,7 +254,7 @@ impl<F> fmt::Debug for MapFn<F> {
 #[derive(Clone)]
 pub struct MapMetadata<F>(F);
 
-/// As [`map_fn`], from metadata only: key, labels, annotations, owners. Nothing is decoded.
+/// Same as [`map_fn`], from metadata only: key, labels, annotations, owners. Nothing is decoded.
 pub fn map_metadata<F, I>(map: F) -> MapMetadata<F>
 where
     F: Fn(&Object) -> I + Send + Sync + 'static,

@@ -24,16 +24,22 @@ use crate::{Predicate, indexes::Indexes};
 /// ```
 #[must_use = "a kind is watched once it is passed to a controller"]
 pub struct Kind<T> {
-    pub(crate) resource: Resource,
+    pub(crate) spec: KindSpec,
     /// Scope of the kind, if it is known without asking a server.
     pub(crate) namespaced: Option<bool>,
+    pub(crate) predicates: Vec<Predicate<T>>,
+}
+
+/// The part of a [`Kind`] that does not depend on its type.
+#[derive(Clone, Debug)]
+pub(crate) struct KindSpec {
+    pub(crate) resource: Resource,
     /// `None` uses the scope that is set in the cluster's cache.
     pub(crate) scope: Option<Scope>,
     pub(crate) metadata_only: bool,
-    pub(crate) place: ClusterChoice,
-    pub(crate) predicates: Vec<Predicate<T>>,
+    pub(crate) clusters: ClusterChoice,
     pub(crate) resync: Option<Duration>,
-    pub(crate) presence: WhenAbsent,
+    pub(crate) when_absent: WhenAbsent,
     pub(crate) indexes: Indexes,
 }
 
@@ -41,21 +47,21 @@ pub struct Kind<T> {
 #[derive(Clone, Debug)]
 pub(crate) enum ClusterChoice {
     /// The default cluster of the controller.
-    Home,
+    Default,
     One(Cluster),
     /// Every cluster of the manager, as clusters are added and removed.
-    Every,
+    All,
 }
 
 /// Behaviour while the kind is not installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WhenAbsent {
     /// An error: the controller does not start.
-    Mistake,
+    Error,
     /// The controller pauses until the kind is installed.
-    Rest,
+    Wait,
     /// The controller works without it.
-    DoWithout,
+    Skip,
 }
 
 /// Selects the objects of a type.
@@ -68,10 +74,9 @@ pub fn kind<K: KnownKind>() -> Kind<K> {
 /// [`Client::metadata`](steersman_cluster::Client::metadata) or [`Context::owned_metadata`](crate::Context::owned_metadata);
 /// a cached read of the whole object is an error, because it would make the cache fetch and keep all of each object.
 pub fn metadata<K: KnownKind>() -> Kind<PartialObjectMeta<K>> {
-    Kind {
-        metadata_only: true,
-        ..Kind::new(Resource::of::<K>(), K::is_namespaced())
-    }
+    let mut kind = Kind::new(Resource::of::<K>(), K::is_namespaced());
+    kind.spec.metadata_only = true;
+    kind
 }
 
 /// Selects the objects of a resource that is known only at run time.
@@ -105,15 +110,17 @@ impl<K: KubeResource<DynamicType = (), Scope: 'static>> KnownKind for K {}
 impl<T> Kind<T> {
     fn new(resource: Resource, namespaced: Option<bool>) -> Self {
         Self {
-            resource,
+            spec: KindSpec {
+                resource,
+                scope: None,
+                metadata_only: false,
+                clusters: ClusterChoice::Default,
+                resync: None,
+                when_absent: WhenAbsent::Error,
+                indexes: Indexes::default(),
+            },
             namespaced,
-            scope: None,
-            metadata_only: false,
-            place: ClusterChoice::Home,
             predicates: Vec::new(),
-            resync: None,
-            presence: WhenAbsent::Mistake,
-            indexes: Indexes::default(),
         }
     }
 
@@ -152,33 +159,33 @@ impl<T> Kind<T> {
 
     /// Watches another cluster than the controller's default cluster.
     pub fn on(mut self, cluster: &Cluster) -> Self {
-        self.place = ClusterChoice::One(cluster.clone());
+        self.spec.clusters = ClusterChoice::One(cluster.clone());
         self
     }
 
     /// Watches every cluster of the manager, as clusters are added and removed.
     pub fn on_every_cluster(mut self) -> Self {
-        self.place = ClusterChoice::Every;
+        self.spec.clusters = ClusterChoice::All;
         self
     }
 
     /// Runs the controller only while the kind is installed. Without this, a missing kind is an error that ends the run.
     /// With [`on_every_cluster`](Self::on_every_cluster), each cluster is watched while the kind is installed there.
     pub fn when_installed(mut self) -> Self {
-        self.presence = WhenAbsent::Rest;
+        self.spec.when_absent = WhenAbsent::Wait;
         self
     }
 
     /// Runs the controller also without the kind, and watches the kind while it is installed.
     pub fn optional(mut self) -> Self {
-        self.presence = WhenAbsent::DoWithout;
+        self.spec.when_absent = WhenAbsent::Skip;
         self
     }
 
     /// Enqueues every object at about this interval, with low priority, in case an event was missed. Default: never; zero
     /// means never.
     pub fn resync(mut self, every: Duration) -> Self {
-        self.resync = Some(every);
+        self.spec.resync = Some(every);
         self
     }
 
@@ -199,7 +206,7 @@ impl<T> Kind<T> {
     /// An index is found by its identity, not by its name: keep it and clone it. If the cache has another index of this
     /// name, an error is logged and lookups read every object.
     pub fn index<V: IndexValue>(mut self, index: &Index<V>) -> Self {
-        self.indexes.add(index);
+        self.spec.indexes.add(index);
         self
     }
 
@@ -207,25 +214,25 @@ impl<T> Kind<T> {
     pub fn namespaced(mut self, namespaced: bool) -> Self {
         self.namespaced = Some(namespaced);
         // The cache must not use its default namespaces for a cluster-scoped kind.
-        self.resource = self.resource.namespaced(namespaced);
+        self.spec.resource = self.spec.resource.namespaced(namespaced);
         self
     }
 
     /// Resource of this kind.
     #[must_use]
     pub fn resource(&self) -> &Resource {
-        &self.resource
+        &self.spec.resource
     }
 
     pub(crate) fn wanted(&self) -> ObjectDetail {
-        match self.metadata_only {
+        match self.spec.metadata_only {
             true => ObjectDetail::Metadata,
-            false => ObjectDetail::Whole,
+            false => ObjectDetail::Full,
         }
     }
 
     fn scoped(mut self, narrow: impl FnOnce(Scope) -> Scope) -> Self {
-        self.scope = Some(narrow(self.scope.unwrap_or_default()));
+        self.spec.scope = Some(narrow(self.spec.scope.unwrap_or_default()));
         self
     }
 }
@@ -233,15 +240,9 @@ impl<T> Kind<T> {
 impl<T> Clone for Kind<T> {
     fn clone(&self) -> Self {
         Self {
-            resource: self.resource.clone(),
+            spec: self.spec.clone(),
             namespaced: self.namespaced,
-            scope: self.scope.clone(),
-            metadata_only: self.metadata_only,
-            place: self.place.clone(),
             predicates: self.predicates.clone(),
-            resync: self.resync,
-            presence: self.presence,
-            indexes: self.indexes.clone(),
         }
     }
 }
@@ -249,8 +250,8 @@ impl<T> Clone for Kind<T> {
 impl<T> fmt::Debug for Kind<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kind")
-            .field("resource", &self.resource.to_string())
-            .field("scope", &self.scope)
+            .field("resource", &self.spec.resource.to_string())
+            .field("scope", &self.spec.scope)
             .finish_non_exhaustive()
     }
 }

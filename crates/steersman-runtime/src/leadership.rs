@@ -41,7 +41,8 @@ pub struct LeadershipKeeper {
     held: Arc<watch::Sender<usize>>,
 }
 
-/// Source of terms. Clones share the leadership.
+/// Read side of leader election. [`term`](Self::term) waits until this replica is leader and returns a [`Term`], a guard for
+/// the leadership period. Clones share the leadership.
 #[derive(Clone, Debug)]
 pub struct Leadership {
     granted: watch::Receiver<Granted>,
@@ -70,14 +71,14 @@ struct Grant {
 pub struct Term {
     fence: Fence,
     stop: Stop,
-    _seat: Arc<Seat>,
+    _holder: Arc<HolderGuard>,
     /// Held if there is no other owner of the keeper.
     _keeper: Option<Arc<LeadershipKeeper>>,
 }
 
 /// Counts one holder of a term.
 #[derive(Debug)]
-struct Seat(Arc<watch::Sender<usize>>);
+struct HolderGuard(Arc<watch::Sender<usize>>);
 
 impl LeadershipKeeper {
     /// Creates a keeper that has not granted leadership yet.
@@ -134,7 +135,7 @@ impl LeadershipKeeper {
         *self.held.borrow()
     }
 
-    /// Returns true if no term is held.
+    /// Returns true if all leader work has ended, that is, every [`Term`] was dropped.
     #[must_use]
     pub fn is_vacated(&self) -> bool {
         *self.held.borrow() == 0
@@ -179,12 +180,12 @@ impl Leadership {
     #[must_use]
     pub fn try_term(&self) -> Option<Term> {
         // The holder is counted first, so that a keeper that revokes and then counts cannot miss it.
-        let seat = Seat::take(&self.held);
+        let holder = HolderGuard::take(&self.held);
         let Grant { fence, stop, .. } = self.granted.borrow().present.clone()?;
         Some(Term {
             fence,
             stop,
-            _seat: Arc::new(seat),
+            _holder: Arc::new(holder),
             _keeper: self._keeper.clone(),
         })
     }
@@ -256,21 +257,21 @@ impl Term {
         self.stop.is_requested()
     }
 
-    /// Returns true if writes in the term are rejected: it has ended, or its fence is closed and it is about to end.
+    /// Returns true if writes are allowed. False once the term has ended, or its fence is closed and it is about to end.
     #[must_use]
-    pub fn is_spent(&self) -> bool {
-        self.is_over() || self.fence.check().is_err()
+    pub fn can_write(&self) -> bool {
+        !self.is_over() && self.fence.check().is_ok()
     }
 }
 
-impl Seat {
+impl HolderGuard {
     fn take(held: &Arc<watch::Sender<usize>>) -> Self {
         held.send_modify(|held| *held += 1);
         Self(Arc::clone(held))
     }
 }
 
-impl Drop for Seat {
+impl Drop for HolderGuard {
     fn drop(&mut self) {
         self.0.send_modify(|held| *held -= 1);
     }
@@ -340,9 +341,9 @@ mod tests {
         let (keeper, leadership) = LeadershipKeeper::new();
         keeper.grant(fence);
         let term = leadership.try_term().unwrap();
-        assert!(!term.is_spent());
+        assert!(term.can_write());
         fence_keeper.close("the time is up");
-        assert!(term.is_spent() && !term.is_over());
+        assert!(!term.can_write() && !term.is_over());
         drop(keeper);
         assert!(term.is_over() && leadership.try_term().is_none());
     }

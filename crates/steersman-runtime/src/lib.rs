@@ -78,7 +78,7 @@ pub use context::Context;
 pub use controller::{Controller, ControllerError, RunningController};
 pub use declarations::Declarations;
 pub use disable::disabled_by_args;
-pub use election::{Election, ElectionError, OnLoss};
+pub use election::{Election, ElectionError, LeaseLostPolicy};
 pub use handler::{
     Enqueue, HandleFn, Handler, IntoRequest, LOW_PRIORITY, MapFn, MapMetadata, SameObject, handle_fn, map_fn,
     map_metadata, same_object,

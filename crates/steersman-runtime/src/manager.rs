@@ -40,7 +40,7 @@ mod own_lease;
 mod readyz;
 mod run;
 mod stuck;
-mod warmth;
+mod warmup;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -69,7 +69,7 @@ use self::own_lease::{Leads, OwnLease};
 use crate::{
     ElectionError, Signals,
     election::{Overdue, Settings},
-    supervise::Leaving,
+    supervise::CancelledTasks,
 };
 
 /// Runs controllers and other runnables. Clones refer to the same manager.
@@ -84,7 +84,7 @@ pub(crate) struct Inner {
     disabled: BTreeSet<String>,
     shutdown_timeout: Duration,
     barrier: Duration,
-    awaited: barrier::Awaited,
+    pending_caches: barrier::PendingCaches,
     healthz: Checks,
     readyz: Checks,
     metrics: MetricsRegistry,
@@ -96,10 +96,10 @@ pub(crate) struct Inner {
     own_leases: Option<Settings>,
     leads: Leads,
     overdue: Overdue,
-    warmth: Arc<warmth::Warmth>,
+    warmup: Arc<warmup::WarmupStatus>,
     registry: Mutex<Registry>,
     /// Tasks that earlier runs have cancelled.
-    leaving: Leaving,
+    cancelled: CancelledTasks,
     changed: watch::Sender<()>,
     _registered: Vec<RegistrationGuard>,
 }
@@ -286,7 +286,7 @@ impl Drop for Over<'_> {
     fn drop(&mut self) {
         self.0.lock().state = State::Idle;
         self.0.leadership.send_replace(None);
-        self.0.warmth.over();
+        self.0.warmup.over();
     }
 }
 

@@ -142,12 +142,12 @@ pub trait AnyReconciler<R, By>: Send + Sync + 'static {
 )]
 pub trait Reconciles<T> {}
 
-/// Calls the reconciler with a key.
+/// Type-level marker: this reconciler receives the request key, not the object. Inferred, never written by users.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ByKey {}
 
-/// Calls the reconciler with an object.
+/// Type-level marker: this reconciler receives the object. Inferred, never written by users.
 #[derive(Debug)]
 pub struct ByObject<T>(PhantomData<fn() -> T>);
 
@@ -172,7 +172,7 @@ impl<T: KnownKind> KnownPrimary for ByObject<T> {
     fn primary() -> Option<PrimaryKind> {
         Some(PrimaryKind {
             resource: Resource::of::<T>(),
-            wanted: ObjectDetail::Whole,
+            wanted: ObjectDetail::Full,
         })
     }
 }

@@ -10,11 +10,11 @@ use crate::{Kind, kind::WhenAbsent};
 pub(crate) fn watching<T>(kind: &Kind<T>, controller: &str) -> Vec<Permission> {
     let needed_by = needed_by(controller);
     // A server that streams lists gets no request to list.
-    let read = on(&kind.resource, "", &needed_by)
+    let read = on(kind.resource(), "", &needed_by)
         .verbs(["watch"])
         .at_times(["get", "list"]);
     let mut permissions = vec![read];
-    if kind.presence != WhenAbsent::Mistake {
+    if kind.spec.when_absent != WhenAbsent::Error {
         permissions.extend(installed_kinds(&needed_by));
     }
     permissions

@@ -151,13 +151,13 @@ where
     /// references that only a reconcile finds; see [`references`](Self::references) for those that are written in the object.
     pub fn tracks<W: 'static>(self, tracked: Kind<W>, tracker: &Tracker) -> Self {
         let (deleted, removed) = (tracker.clone(), tracker.clone());
-        let handler = tracker.handler(tracked.resource.clone());
+        let handler = tracker.handler(tracked.resource().clone());
         self.on_deleted_everywhere(move |cluster, key| {
             deleted.forget(&Request::new(cluster.clone(), key.clone()));
         })
         .on_cluster_removed(move |cluster| removed.forget_cluster(cluster))
         .dependent(tracked, |tracked| {
-            Box::new(move |parent| KindSource::new(tracked, handler).following(&parent.place))
+            Box::new(move |parent| KindSource::new(tracked, handler).following(&parent.clusters))
         })
     }
 }
@@ -165,16 +165,16 @@ where
 /// Makes the source of a referenced kind.
 fn referred<W: 'static>(referenced: Kind<W>, index: Index<ObjectKey>) -> Dependent<Request> {
     Box::new(move |parent| {
-        let same_cluster = match (&referenced.place, &parent.place) {
-            (ClusterChoice::Home, _) | (ClusterChoice::Every, ClusterChoice::Every) => true,
-            (ClusterChoice::One(_) | ClusterChoice::Every, _) => false,
+        let same_cluster = match (&referenced.spec.clusters, &parent.clusters) {
+            (ClusterChoice::Default, _) | (ClusterChoice::All, ClusterChoice::All) => true,
+            (ClusterChoice::One(_) | ClusterChoice::All, _) => false,
         };
         let referrers = Referrers {
             index,
             same_cluster,
             objects: Arc::clone(&parent.objects),
         };
-        KindSource::new(referenced, referrers).following(&parent.place)
+        KindSource::new(referenced, referrers).following(&parent.clusters)
     })
 }
 

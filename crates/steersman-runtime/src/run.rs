@@ -66,11 +66,7 @@ pub(crate) async fn run<R: RequestKey>(plan: &Arc<Plan<R>>, cx: RunContext) -> R
     // Its gates return waiting keys to the queue.
     drop(run);
     let deadline = stop.deadline().unwrap_or_default();
-    tokio::select! {
-        biased;
-        () = sources.end() => {}
-        () = cx.clock().sleep_until(deadline) => {}
-    }
+    cx.clock().timeout_at(deadline, sources.end()).await;
     result
 }
 

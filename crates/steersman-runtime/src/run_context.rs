@@ -17,7 +17,7 @@ pub struct RunContext {
     runtime: Arc<RuntimeContext>,
     leadership: Leadership,
     stop: Stop,
-    place: Arc<StatusHandle>,
+    status: Arc<StatusHandle>,
 }
 
 /// Context that all runs of one manager share.
@@ -30,22 +30,24 @@ pub struct RuntimeContext {
     metrics: Metrics,
     statuses: StatusRegistry,
     fill_limit: Duration,
-    hub: Hub,
+    cluster_roles: ClusterRoles,
 }
 
 /// The clusters that make the process unready for as long as they fail: the default cluster of a manager, or all clusters
 /// without a manager. Any other cluster does so only until it is in sync for the first time, or until the sync timeout.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Hub(Option<Option<ClusterName>>);
+pub(crate) struct ClusterRoles(Option<Option<ClusterName>>);
 
-impl Hub {
+impl ClusterRoles {
     /// Only this cluster, or none, decides readiness.
     pub(crate) fn of(default_cluster: Option<ClusterName>) -> Self {
         Self(Some(default_cluster))
     }
 
-    pub(crate) fn is_spoke(&self, cluster: &ClusterName) -> bool {
-        self.0.as_ref().is_some_and(|hub| hub.as_ref() != Some(cluster))
+    pub(crate) fn is_other_cluster(&self, cluster: &ClusterName) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|cluster_roles| cluster_roles.as_ref() != Some(cluster))
     }
 }
 
@@ -64,7 +66,7 @@ impl RuntimeContext {
             clusters: ClusterSet::new(),
             metrics: Metrics::new(),
             fill_limit: FILL_LIMIT,
-            hub: Hub::default(),
+            cluster_roles: ClusterRoles::default(),
         }
     }
 
@@ -82,7 +84,7 @@ impl RuntimeContext {
     #[must_use]
     pub fn with_default_cluster(self, cluster: Option<ClusterName>) -> Self {
         Self {
-            hub: Hub::of(cluster),
+            cluster_roles: ClusterRoles::of(cluster),
             ..self
         }
     }
@@ -121,7 +123,7 @@ impl RuntimeContext {
     #[must_use]
     pub fn context(self: &Arc<Self>, name: &str, leadership: Leadership, stop: Stop) -> RunContext {
         RunContext {
-            place: Arc::new(self.statuses.place(name)),
+            status: Arc::new(self.statuses.handle(name)),
             runtime: Arc::clone(self),
             leadership,
             stop,
@@ -230,35 +232,35 @@ impl RunContext {
 
     /// Sets the cluster that the runnable works on, for the log.
     pub(crate) fn in_cluster(&self, name: &str) {
-        self.place.set_cluster(name);
+        self.status.set_cluster(name);
     }
 
     /// Reports the status of the runnable.
     pub fn set_status(&self, status: RunnableStatus) {
-        self.place.set(status);
+        self.status.set(status);
     }
 
-    /// Reports that the time to become ready has passed, so that the check for a warm replica does not wait any longer. Not
-    /// needed after [ready](Self::ready) or dormant.
+    /// Reports that the start-up timeout passed, so the warm-standby check stops waiting. Not needed after
+    /// [ready](Self::ready) or dormant.
     pub fn settle(&self) {
-        self.place.settle();
+        self.status.settle();
     }
 
     /// Reports that the runnable starts, with the reason.
     pub(crate) fn begins_because(&self, reason: &str) {
-        self.place.begins_because(reason);
+        self.status.begins_because(reason);
     }
 
     /// Waits until the runnable no longer reports that it waits.
     pub(crate) async fn begun(&self) {
-        self.place.begun().await;
+        self.status.begun().await;
     }
 
-    pub(crate) fn hub(&self) -> &Hub {
-        &self.runtime.hub
+    pub(crate) fn cluster_roles(&self) -> &ClusterRoles {
+        &self.runtime.cluster_roles
     }
 
-    /// Limit of the wait for caches.
+    /// Cache sync timeout.
     #[must_use]
     pub fn fill_limit(&self) -> Duration {
         self.runtime.fill_limit

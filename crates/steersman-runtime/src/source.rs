@@ -22,7 +22,7 @@ use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::{Clock, Spawner};
 use tokio::sync::watch;
 
-pub(crate) use kinds::{KindSource, KindSpec, OnDeleted};
+pub(crate) use kinds::{KindSource, OnDeleted};
 pub use mapping::{AsyncMapping, MapAsync, MapContext, map_async};
 pub(crate) use others::INTERVAL_MIN;
 pub use others::{Channel, Sender, Stream, Timer, channel, every, stream};
@@ -33,7 +33,8 @@ use crate::{
     cached_reads::CachedReads,
     controller::{LateSeries, Plan},
     gate::{EnqueueSink, Gates},
-    run_context::Hub,
+    kind::KindSpec,
+    run_context::ClusterRoles,
 };
 
 /// Produces keys for a controller.
@@ -73,9 +74,9 @@ pub enum SourceState {
         was_ready: bool,
     },
     /// The source has enqueued all objects of the default cluster, and waits for non-default clusters.
-    WaitingElsewhere,
+    WaitingForOtherCluster,
     /// The source works on the default cluster, but some non-default clusters fail.
-    TroubleElsewhere {
+    OtherClusterTrouble {
         /// The clusters that fail, with the errors.
         reason: String,
         /// True if the source was ready before. Its data is then only outdated.
@@ -87,9 +88,9 @@ impl SourceState {
     /// Returns true if the source has once enqueued everything that existed.
     pub(crate) fn has_been_ready(&self) -> bool {
         match self {
-            Self::Waiting | Self::WaitingElsewhere => false,
+            Self::Waiting | Self::WaitingForOtherCluster => false,
             Self::Ready | Self::Dormant { .. } => true,
-            Self::Trouble { was_ready, .. } | Self::TroubleElsewhere { was_ready, .. } => *was_ready,
+            Self::Trouble { was_ready, .. } | Self::OtherClusterTrouble { was_ready, .. } => *was_ready,
         }
     }
 
@@ -97,12 +98,12 @@ impl SourceState {
     /// error in the program, and stays a failure.
     pub(crate) fn elsewhere(self, cluster: &ClusterName) -> Self {
         match self {
-            Self::Waiting => Self::WaitingElsewhere,
+            Self::Waiting => Self::WaitingForOtherCluster,
             Self::Trouble {
                 reason,
                 absent,
                 was_ready,
-            } if was_ready || !absent => Self::TroubleElsewhere {
+            } if was_ready || !absent => Self::OtherClusterTrouble {
                 reason: format!("{reason} (cluster {cluster})"),
                 was_ready,
             },
@@ -150,7 +151,7 @@ pub struct SourceContext<R: RequestKey> {
     gates: Arc<Gates<R>>,
     home: Cluster,
     cluster_set: ClusterSet,
-    hub: Hub,
+    cluster_roles: ClusterRoles,
     clock: Arc<dyn Clock>,
     spawner: Spawner,
     options: SourceOptions,
@@ -182,7 +183,7 @@ impl<R: RequestKey> SourceContext<R> {
             gates: Arc::clone(gates),
             home: plan.home.clone(),
             cluster_set: cx.clusters().clone(),
-            hub: cx.hub().clone(),
+            cluster_roles: cx.cluster_roles().clone(),
             clock: Arc::clone(cx.clock()),
             spawner: cx.spawner().clone(),
             options,

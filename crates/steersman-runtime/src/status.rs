@@ -44,7 +44,7 @@ pub enum RunnableStatus {
 }
 
 impl RunnableStatus {
-    pub(crate) fn its_start() -> Self {
+    pub(crate) fn waiting_for_start() -> Self {
         Self::Waiting {
             on: vec!["its start".to_owned()],
         }
@@ -78,7 +78,7 @@ pub struct StatusRegistry(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    board: Mutex<Statuses>,
+    registry: Mutex<Statuses>,
     changed: watch::Sender<()>,
     /// Name of this replica, for the log.
     replica: OnceLock<String>,
@@ -103,7 +103,7 @@ struct Statuses {
 pub(crate) struct StatusHandle {
     name: String,
     number: u64,
-    board: StatusRegistry,
+    registry: StatusRegistry,
     /// Cluster of the runnable, for the log.
     cluster: OnceLock<String>,
 }
@@ -129,20 +129,20 @@ impl StatusRegistry {
     }
 
     /// Returns a handle for a runnable of this name, with status waiting.
-    pub(crate) fn place(&self, name: &str) -> StatusHandle {
-        let mut board = self.lock();
-        board.taken += 1;
-        let place = StatusHandle {
+    pub(crate) fn handle(&self, name: &str) -> StatusHandle {
+        let mut registry = self.lock();
+        registry.taken += 1;
+        let handle = StatusHandle {
             name: name.to_owned(),
-            number: board.taken,
-            board: self.clone(),
+            number: registry.taken,
+            registry: self.clone(),
             cluster: OnceLock::new(),
         };
-        board.owners.insert(name.to_owned(), place.number);
-        board.settled.remove(name);
-        drop(board);
-        place.set(RunnableStatus::its_start());
-        place
+        registry.owners.insert(name.to_owned(), handle.number);
+        registry.settled.remove(name);
+        drop(registry);
+        handle.set(RunnableStatus::waiting_for_start());
+        handle
     }
 
     /// Returns all statuses, by name.
@@ -162,7 +162,7 @@ impl StatusRegistry {
     /// # Cancel safety
     /// The future can be dropped at any time.
     pub async fn when(&self, mut condition: impl FnMut(&BTreeMap<String, RunnableStatus>) -> bool) {
-        self.look(|board| condition(&board.entries)).await;
+        self.look(|registry| condition(&registry.entries)).await;
     }
 
     /// Returns the names of the settled runnables: they were ready once, or their time to become ready has passed.
@@ -176,7 +176,7 @@ impl StatusRegistry {
     /// # Cancel safety
     /// The future can be dropped at any time.
     pub async fn when_settled(&self, mut condition: impl FnMut(&BTreeSet<String>) -> bool) {
-        self.look(|board| condition(&board.settled)).await;
+        self.look(|registry| condition(&registry.settled)).await;
     }
 
     async fn look(&self, mut condition: impl FnMut(&Statuses) -> bool) {
@@ -190,51 +190,51 @@ impl StatusRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Statuses> {
-        self.0.board.lock()
+        self.0.registry.lock()
     }
 }
 
 impl StatusHandle {
     /// Sets the status, and logs a change of the state.
     pub(crate) fn set(&self, status: RunnableStatus) {
-        let mut board = self.board.lock();
-        if !self.is_own(&board) {
+        let mut registry = self.registry.lock();
+        if !self.is_own(&registry) {
             return;
         }
-        let before = board.entries.get(&self.name);
+        let before = registry.entries.get(&self.name);
         if before == Some(&status) {
             return;
         }
-        self.log_status(&mut board, &status);
+        self.log_status(&mut registry, &status);
         if status.is_ready() {
-            board.settled.insert(self.name.clone());
+            registry.settled.insert(self.name.clone());
         }
-        board.entries.insert(self.name.clone(), status);
-        drop(board);
-        self.board.0.changed.send_replace(());
+        registry.entries.insert(self.name.clone(), status);
+        drop(registry);
+        self.registry.0.changed.send_replace(());
     }
 
     /// Marks the runnable as settled: nothing waits any longer until it is ready, because it might never be.
     pub(crate) fn settle(&self) {
-        let mut board = self.board.lock();
-        if !self.is_own(&board) {
+        let mut registry = self.registry.lock();
+        if !self.is_own(&registry) {
             return;
         }
-        board.settled.insert(self.name.clone());
-        drop(board);
-        self.board.0.changed.send_replace(());
+        registry.settled.insert(self.name.clone());
+        drop(registry);
+        self.registry.0.changed.send_replace(());
     }
 
     /// Returns true if no other handle has taken the name.
-    fn is_own(&self, board: &Statuses) -> bool {
-        board.owners.get(&self.name) == Some(&self.number)
+    fn is_own(&self, registry: &Statuses) -> bool {
+        registry.owners.get(&self.name) == Some(&self.number)
     }
 
     /// Waits until the status is not waiting.
     pub(crate) async fn begun(&self) {
         let is_waiting = |status: &RunnableStatus| matches!(status, RunnableStatus::Waiting { .. });
-        let board = &self.board;
-        board
+        let registry = &self.registry;
+        registry
             .when(|all| !all.get(&self.name).is_some_and(is_waiting))
             .await;
     }
@@ -242,16 +242,16 @@ impl StatusHandle {
 
 impl Drop for StatusHandle {
     fn drop(&mut self) {
-        let mut board = self.board.lock();
-        board.logged.remove(&self.number);
-        if !self.is_own(&board) {
+        let mut registry = self.registry.lock();
+        registry.logged.remove(&self.number);
+        if !self.is_own(&registry) {
             return;
         }
-        board.owners.remove(&self.name);
-        board.entries.remove(&self.name);
-        board.settled.remove(&self.name);
-        drop(board);
-        self.board.0.changed.send_replace(());
+        registry.owners.remove(&self.name);
+        registry.entries.remove(&self.name);
+        registry.settled.remove(&self.name);
+        drop(registry);
+        self.registry.0.changed.send_replace(());
     }
 }
 
@@ -263,48 +263,48 @@ mod tests {
 
     #[test]
     fn a_dropped_status_is_removed_and_waiters_are_notified() {
-        let board = StatusRegistry::new();
-        let place = board.place("web");
-        assert!(!board.of("web").unwrap().is_ready());
-        let mut ready = Box::pin(board.when(|all| all.values().all(RunnableStatus::is_ready)));
+        let registry = StatusRegistry::new();
+        let handle = registry.handle("web");
+        assert!(!registry.of("web").unwrap().is_ready());
+        let mut ready = Box::pin(registry.when(|all| all.values().all(RunnableStatus::is_ready)));
         assert!(ready.as_mut().now_or_never().is_none());
-        place.set(RunnableStatus::Ready);
+        handle.set(RunnableStatus::Ready);
         assert!(ready.as_mut().now_or_never().is_some());
-        drop(place);
-        assert!(board.all().is_empty());
+        drop(handle);
+        assert!(registry.all().is_empty());
     }
 
     #[test]
     fn a_late_drop_keeps_the_status_of_the_next_runnable_of_its_name() {
-        let board = StatusRegistry::new();
-        let (old, new) = (board.place("web"), board.place("web"));
+        let registry = StatusRegistry::new();
+        let (old, new) = (registry.handle("web"), registry.handle("web"));
         new.set(RunnableStatus::Ready);
-        old.set(RunnableStatus::its_start());
+        old.set(RunnableStatus::waiting_for_start());
         drop(old);
-        assert_eq!(board.of("web"), Some(RunnableStatus::Ready));
-        assert!(board.settled().contains("web"));
+        assert_eq!(registry.of("web"), Some(RunnableStatus::Ready));
+        assert!(registry.settled().contains("web"));
         drop(new);
-        assert!(board.all().is_empty());
+        assert!(registry.all().is_empty());
     }
 
     #[test]
     fn a_runnable_is_settled_once_ready_or_after_its_time() {
-        let board = StatusRegistry::new();
-        let (web, late) = (board.place("web"), board.place("late"));
-        assert!(board.settled().is_empty());
+        let registry = StatusRegistry::new();
+        let (web, late) = (registry.handle("web"), registry.handle("late"));
+        assert!(registry.settled().is_empty());
         web.set(RunnableStatus::Ready);
         let trouble = RunnableStatus::Degraded {
             reason: "forbidden".to_owned(),
         };
         web.set(trouble.clone());
         late.set(trouble);
-        let mut settled = Box::pin(board.when_settled(|settled| settled.len() == 2));
+        let mut settled = Box::pin(registry.when_settled(|settled| settled.len() == 2));
         assert!(settled.as_mut().now_or_never().is_none());
         late.settle();
         assert!(settled.as_mut().now_or_never().is_some());
         drop(web);
-        assert!(board.settled().iter().eq(["late"]));
-        let _again = board.place("late");
-        assert!(board.settled().is_empty());
+        assert!(registry.settled().iter().eq(["late"]));
+        let _again = registry.handle("late");
+        assert!(registry.settled().is_empty());
     }
 }

@@ -42,18 +42,18 @@ const FAILURES: usize = 64;
 pub(crate) struct Supervisor {
     runtime: Arc<RuntimeContext>,
     running: BTreeMap<String, Running>,
-    leaving: Leaving,
+    cancelled: CancelledTasks,
     failures: (mpsc::Sender<Failure>, mpsc::Receiver<Failure>),
 }
 
 /// Cancelled runnables whose tasks might not have ended yet. The list outlives the supervisor that ran them. Clones share
 /// the list.
 #[derive(Clone, Default)]
-pub(crate) struct Leaving(Arc<Mutex<Vec<Cancelled>>>);
+pub(crate) struct CancelledTasks(Arc<Mutex<Vec<Cancelled>>>);
 
 struct Cancelled {
     name: String,
-    needs: RunPolicy,
+    run_policy: RunPolicy,
     progress: watch::Receiver<Progress>,
 }
 
@@ -83,14 +83,14 @@ pub(crate) enum Change {
 
 struct Running {
     /// Kept here: for a runnable that is removed while it runs, this is the only place.
-    needs: RunPolicy,
+    run_policy: RunPolicy,
     stop: StopHandle,
     progress: watch::Receiver<Progress>,
     /// Deadline of a runnable that was stopped while the others continue.
     dismissed: Option<MonotonicTime>,
     _task: Task,
     /// Keeps the status of a warm-up runnable, also after its end.
-    _place: Option<RunContext>,
+    _status: Option<RunContext>,
 }
 
 /// Result of a run.
@@ -98,14 +98,20 @@ enum End {
     /// The runnable ended by itself.
     Finished(Result<(), BoxError>),
     /// The term ended, and the runnable was cancelled.
-    Deposed,
+    LeaderLost,
 }
 
-impl Leaving {
-    fn add(&self, name: String, Running { needs, progress, .. }: Running) {
+impl CancelledTasks {
+    fn add(
+        &self,
+        name: String,
+        Running {
+            run_policy, progress, ..
+        }: Running,
+    ) {
         let cancelled = Cancelled {
             name,
-            needs,
+            run_policy,
             progress,
         };
         self.present().push(cancelled);
@@ -127,12 +133,12 @@ impl Leaving {
 }
 
 impl Supervisor {
-    /// Creates a supervisor without runnables. `leaving` has the tasks that others have cancelled.
-    pub(crate) fn new(runtime: &Arc<RuntimeContext>, leaving: &Leaving) -> Self {
+    /// Creates a supervisor without runnables. `cancelled` has the tasks that others have cancelled.
+    pub(crate) fn new(runtime: &Arc<RuntimeContext>, cancelled: &CancelledTasks) -> Self {
         Self {
             runtime: Arc::clone(runtime),
             running: BTreeMap::new(),
-            leaving: leaving.clone(),
+            cancelled: cancelled.clone(),
             failures: mpsc::channel(FAILURES),
         }
     }
@@ -155,22 +161,22 @@ impl Supervisor {
         let cx = self.runtime.context(&name, leadership.clone(), own.clone());
         let (sender, progress) = watch::channel(Progress::Starting);
         let (failures, runnable) = (self.failures.0.clone(), runnable.clone());
-        let (called, before) = (name.clone(), self.leaving.of(|one| one.name == name));
-        let ending = Ending(sender);
-        let needs = runnable.run_policy();
-        let warms_up = needs == RunPolicy::Warm;
-        let place = warms_up.then(|| cx.clone());
+        let (called, before) = (name.clone(), self.cancelled.of(|one| one.name == name));
+        let progress_guard = ProgressGuard(sender);
+        let run_policy = runnable.run_policy();
+        let warms_up = run_policy == RunPolicy::Warm;
+        let status = warms_up.then(|| cx.clone());
         let task = self.runtime.spawner().spawn("runnable", async move {
             // Dropped at the end, also if this task is aborted: the term when nothing of the run is left.
-            let (ending, term, cx) = (ending, term, cx);
+            let (progress_guard, term, cx) = (progress_guard, term, cx);
             if !before.is_empty() {
-                ending.begun();
-                gone(before).await;
+                progress_guard.begun();
+                all_ended(before).await;
             }
             tracing::debug!(name = called, "starting runnable");
-            let end = run(&runnable, cx.clone(), deadline, &ending, term.as_ref()).await;
+            let end = run(&runnable, cx.clone(), deadline, &progress_guard, term.as_ref()).await;
             let error = match end {
-                End::Deposed => return tracing::debug!(name = called, "cancelled runnable: it stopped leading"),
+                End::LeaderLost => return tracing::debug!(name = called, "cancelled runnable: it stopped leading"),
                 End::Finished(Ok(())) => {
                     if warms_up && !own.is_requested() {
                         cx.ready();
@@ -182,7 +188,7 @@ impl Supervisor {
             if own.is_requested() {
                 return report_late(&called, &error);
             }
-            if term.as_ref().is_some_and(Term::is_spent) {
+            if term.as_ref().is_some_and(|term| !term.can_write()) {
                 return tracing::warn!(name = called, error = %error_chain(&*error), "runnable failed after it stopped leading");
             }
             if let Err(lost) = failures.try_send(Failure { name: called, error }) {
@@ -191,12 +197,12 @@ impl Supervisor {
             }
         });
         let running = Running {
-            needs,
+            run_policy,
             stop: handle,
             progress,
             dismissed: None,
             _task: task,
-            _place: place,
+            _status: status,
         };
         self.running.insert(name, running);
     }
@@ -205,8 +211,8 @@ impl Supervisor {
     ///
     /// # Cancel safety
     /// The future can be dropped at any time.
-    pub(crate) async fn wait_for_earlier_run(&self, needs: RunPolicy) {
-        gone(self.leaving.of(|one| one.needs == needs)).await;
+    pub(crate) async fn wait_for_earlier_run(&self, run_policy: RunPolicy) {
+        all_ended(self.cancelled.of(|one| one.run_policy == run_policy)).await;
     }
 
     /// Waits until every started runnable has made its first step.
@@ -240,7 +246,7 @@ impl Supervisor {
                 name,
                 "did not end in time after its cluster was removed; cancelling it"
             );
-            self.leaving.add(name, running);
+            self.cancelled.add(name, running);
         }
         Change::Released
     }
@@ -266,7 +272,10 @@ impl Supervisor {
         deadline: MonotonicTime,
         chosen: impl Fn(RunPolicy) -> bool,
     ) -> Vec<String> {
-        let running = self.running.iter().filter(|(_, running)| chosen(running.needs));
+        let running = self
+            .running
+            .iter()
+            .filter(|(_, running)| chosen(running.run_policy));
         let names: Vec<String> = running.map(|(name, _)| name.clone()).collect();
         for name in &names {
             if let Some(running) = self.running.get(name) {
@@ -300,7 +309,7 @@ impl Supervisor {
                 unfinished.push(name.clone());
             }
             if !has_ended {
-                self.leaving.add(name, running);
+                self.cancelled.add(name, running);
             }
         }
         unfinished
@@ -311,7 +320,7 @@ impl Supervisor {
 impl Drop for Supervisor {
     fn drop(&mut self) {
         for (name, running) in std::mem::take(&mut self.running) {
-            self.leaving.add(name, running);
+            self.cancelled.add(name, running);
         }
     }
 }
@@ -321,7 +330,7 @@ async fn run(
     runnable: &BoxRunnable,
     cx: RunContext,
     deadline: MonotonicTime,
-    ending: &Ending,
+    progress_guard: &ProgressGuard,
     term: Option<&Term>,
 ) -> End {
     let running = async {
@@ -343,7 +352,7 @@ async fn run(
             Err(panic) => End::Finished(Err(format!("it panicked: {}", panic_message(&*panic)).into())),
         }
     };
-    let deposed = async {
+    let leader_lost = async {
         match term {
             Some(term) => term.ended().await,
             None => std::future::pending().await,
@@ -352,7 +361,7 @@ async fn run(
     let mut ended = pin!(async {
         tokio::select! {
             biased;
-            () = deposed => End::Deposed,
+            () = leader_lost => End::LeaderLost,
             end = running => end,
         }
     });
@@ -360,13 +369,13 @@ async fn run(
         return end;
     }
     // The first step is done.
-    ending.begun();
+    progress_guard.begun();
     ended.await
 }
 
 /// Waits until all of them have ended.
-async fn gone(leaving: Vec<watch::Receiver<Progress>>) {
-    for mut progress in leaving {
+async fn all_ended(cancelled: Vec<watch::Receiver<Progress>>) {
+    for mut progress in cancelled {
         // A dropped sender means that the task has ended.
         let _ = progress.wait_for(|progress| *progress == Progress::Ended).await;
     }
@@ -392,15 +401,15 @@ async fn released(running: &BTreeMap<String, Running>, clock: &Arc<dyn Clock>) -
     select_all(dismissed).await.0
 }
 
-struct Ending(watch::Sender<Progress>);
+struct ProgressGuard(watch::Sender<Progress>);
 
-impl Ending {
+impl ProgressGuard {
     fn begun(&self) {
         self.0.send_replace(Progress::Begun);
     }
 }
 
-impl Drop for Ending {
+impl Drop for ProgressGuard {
     fn drop(&mut self) {
         self.0.send_replace(Progress::Ended);
     }

@@ -65,7 +65,7 @@ pub use crate::{
     run_context::RuntimeContext,
 };
 
-/// A server for table tests of a reconciler: each [`Case`] calls it once.
+/// Harness for table tests of a reconciler: a server, on which each [`Case`] calls the reconciler once.
 #[derive(Debug)]
 pub struct Stand {
     cluster: Cluster,

@@ -82,7 +82,7 @@ impl Undecodable {
     /// [`Client::remove_finalizer`](steersman_cluster::Client::remove_finalizer).
     ///
     /// # Errors
-    /// As [`Client::remove_finalizer`](steersman_cluster::Client::remove_finalizer).
+    /// Same as [`Client::remove_finalizer`](steersman_cluster::Client::remove_finalizer).
     pub async fn remove_finalizer(&self, finalizer: &str, cx: &Context) -> Result<(), Error> {
         let client = cx.client().of(&self.resource);
         client.remove_finalizer(&self.object, finalizer).await

@@ -15,8 +15,9 @@
 //! 5. A reconcile that takes longer than [`reconcile_warn_after`](crate::Options::reconcile_warn_after) is logged once with
 //!    its key, and counted as long as it runs. It is not cancelled. Reconciles that a stop or the end of a term cancels are
 //!    logged with their keys.
-//! 6. A worker takes no new key after the end of the term, after a panic that ends the run, or after a stop was requested.
-//!    Only if the controller drains its queue, workers take keys after a stop was requested.
+//! 6. A worker begins no reconcile after the end of the term, after a panic that ends the run, or after a stop was
+//!    requested; its key stays in the queue. Only if the controller drains its queue, workers continue after a stop was
+//!    requested.
 
 mod attempt;
 mod long_running;
@@ -195,15 +196,22 @@ impl<R: RequestKey> WorkerPool<R> {
         true
     }
 
-    /// Returns the next key, unless the worker has to end. Checked here because the supervisor of the run can notice a stop
-    /// later than a worker that has just finished a key.
+    /// Returns the next key, or `None` if the worker has to end. Checked after the wait for the key, because the run can
+    /// notice the end of a term later than a worker that waits, and pauses the queue only then.
     async fn next(&self) -> Option<Item<R>> {
-        let Run { plan, cx, .. } = &*self.run;
-        let is_stopping = cx.stop().is_requested() && !plan.options.drains();
-        if is_stopping || self.term.stop().is_requested() || self.panicked.borrow().is_some() {
+        let queue = &self.run.plan.queue;
+        let item = queue.next().await?;
+        if self.has_to_end() {
+            queue.restore(item.withdraw());
             return None;
         }
-        plan.queue.next().await
+        Some(item)
+    }
+
+    fn has_to_end(&self) -> bool {
+        let Run { plan, cx, .. } = &*self.run;
+        let is_stopping = cx.stop().is_requested() && !plan.options.drains();
+        is_stopping || self.term.is_over() || self.panicked.borrow().is_some()
     }
 
     /// Notifies tasks that wait for the end of the work.

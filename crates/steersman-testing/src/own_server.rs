@@ -148,7 +148,7 @@ impl OwnServer {
     /// Starts the server again at the same address and waits until it is ready.
     ///
     /// # Errors
-    /// As [`RealServer::restart`].
+    /// Same as [`RealServer::restart`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the server continues to start.

@@ -131,7 +131,7 @@ impl FaultProxy {
     /// Returns a client through the proxy for `identity`, and announces that identity.
     ///
     /// # Errors
-    /// As [`Endpoint::client`].
+    /// Same as [`Endpoint::client`].
     pub fn client(&self, identity: &Identity) -> Result<kube::Client, ClientError> {
         self.announce(identity);
         self.endpoint.client(identity)

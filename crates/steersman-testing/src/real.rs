@@ -192,7 +192,7 @@ impl RealServer {
     /// Starts the API server again (stopping it first if it runs) and waits until it is ready.
     ///
     /// # Errors
-    /// As [`Builder::start`].
+    /// Same as [`Builder::start`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the server continues to start.

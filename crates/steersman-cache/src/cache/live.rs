@@ -47,7 +47,7 @@ pub(super) async fn get(
     );
     let mut response = match send(context, &path).await? {
         Err(refusal) if refusal.is_about(name) => return Ok(None),
-        answer => answer.map_err(|refusal| refusal.trouble())?,
+        answer => answer.map_err(|refusal| refusal.error())?,
     };
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await? {
@@ -71,7 +71,7 @@ pub(super) async fn list(
     let (mut found, mut token) = (Vec::new(), String::new());
     loop {
         let answer = send(context, &format!("{path}?{}", parameters(query, &token))).await?;
-        let mut response = answer.map_err(|refusal| refusal.trouble())?;
+        let mut response = answer.map_err(|refusal| refusal.error())?;
         let mut splitter = ListSplitter::new(LIMIT).of(resource);
         let mut item = |item: Result<Arc<Object>, _>| match item {
             Ok(object) if query.matches(&object) && found.len() < query.limited() => found.push(object),

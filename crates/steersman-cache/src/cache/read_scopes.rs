@@ -7,7 +7,7 @@ use steersman_core::Mutex;
 
 use tokio::sync::Notify;
 
-use super::{Cache, InformerHandle, ObjectDetail, held::Lease};
+use super::{Cache, InformerHandle, ObjectDetail, handle::RefCount};
 use crate::{Informer, Resource, Scope, Store};
 
 /// The scopes in which a [`Reader`](crate::Reader) reads resources.
@@ -19,7 +19,7 @@ use crate::{Informer, Resource, Scope, Store};
 /// let scopes = ReadScopes::new().with(
 ///     Resource::of::<Secret>(),
 ///     Some(Scope::all().labels("app=web")),
-///     ObjectDetail::Whole,
+///     ObjectDetail::Full,
 /// );
 /// # let _ = scopes;
 /// ```
@@ -52,7 +52,7 @@ impl ReadScopes {
         let scope = scope.map(|scope| scope.whole());
         let declared = self.declared.entry(resource).or_default();
         match declared.iter_mut().find(|known| known.scope == scope) {
-            Some(known) if wanted == ObjectDetail::Whole => known.wanted = wanted,
+            Some(known) if wanted == ObjectDetail::Full => known.wanted = wanted,
             Some(_) => {}
             None => declared.push(Declared { scope, wanted }),
         }
@@ -82,11 +82,11 @@ impl ReadScopes {
         found.is_some_and(|declared| declared.wanted == ObjectDetail::Metadata)
     }
 
-    fn declares(&self, cache: &Cache, lease: &Lease, wanted: ObjectDetail) -> bool {
-        let declared = self.declared.get(&lease.key.0).into_iter().flatten();
+    fn declares(&self, cache: &Cache, ref_count: &RefCount, wanted: ObjectDetail) -> bool {
+        let declared = self.declared.get(&ref_count.key.0).into_iter().flatten();
         declared
-            .filter(|declared| declared.wanted == ObjectDetail::Whole || declared.wanted == wanted)
-            .any(|declared| cache.key_of(&lease.key.0, declared.scope.as_ref()) == lease.key)
+            .filter(|declared| declared.wanted == ObjectDetail::Full || declared.wanted == wanted)
+            .any(|declared| cache.key_of(&ref_count.key.0, declared.scope.as_ref()) == ref_count.key)
     }
 }
 
@@ -138,11 +138,11 @@ impl Opened {
         resource: &Resource,
         scope: Option<&Scope>,
         wanted: ObjectDetail,
-    ) -> Option<(Informer, Arc<Lease>)> {
+    ) -> Option<(Informer, Arc<RefCount>)> {
         let all = self.by_resource.lock();
         let mut openings = all.get(resource)?.iter();
         let found = openings.find(|opening| opening.is(scope, wanted) && !opening.held.is_ended())?;
-        Some((found.held.informer.clone(), Arc::clone(&found.held.lease)))
+        Some((found.held.informer.clone(), Arc::clone(&found.held.ref_count)))
     }
 
     /// Records an opened informer, replacing one that has ended.
@@ -171,11 +171,11 @@ impl Opened {
     }
 
     /// Releases the informer with this lease, if it was opened here, for metadata and for whole objects.
-    pub(super) fn remove(&self, resource: &Resource, lease: &Arc<Lease>) {
+    pub(super) fn remove(&self, resource: &Resource, ref_count: &Arc<RefCount>) {
         let removed: Vec<Opening> = {
             let mut all = self.by_resource.lock();
             let openings = all.get_mut(resource);
-            let is_it = |opening: &mut Opening| Arc::ptr_eq(&opening.held.lease, lease);
+            let is_it = |opening: &mut Opening| Arc::ptr_eq(&opening.held.ref_count, ref_count);
             openings.map_or_else(Vec::new, |openings| openings.extract_if(.., is_it).collect())
         };
         if !removed.is_empty() {
@@ -188,7 +188,9 @@ impl Opened {
     pub(super) fn all(&self, cache: &Cache) -> Vec<(InformerHandle, bool)> {
         let all = self.by_resource.lock();
         let with_declared = |opening: &Opening| {
-            let is_declared = self.scopes.declares(cache, &opening.held.lease, opening.wanted);
+            let is_declared = self
+                .scopes
+                .declares(cache, &opening.held.ref_count, opening.wanted);
             (opening.held.clone(), is_declared)
         };
         all.values().flatten().map(with_declared).collect()

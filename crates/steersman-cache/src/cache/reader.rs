@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     Cache, InformerHandle, ReadScopes, View,
-    held::Lease,
+    handle::RefCount,
     live,
     read_scopes::{ByResource, Opened},
 };
@@ -51,7 +51,7 @@ pub struct Reader {
 #[expect(clippy::exhaustive_enums, reason = "an API server knows these two")]
 pub enum ObjectDetail {
     /// The whole object.
-    Whole,
+    Full,
     /// Only its metadata. An informer of whole objects provides it too.
     Metadata,
 }
@@ -181,7 +181,7 @@ impl Reader {
             + 'static,
     {
         let resource = Resource::of::<K>();
-        let found = match self.view(&resource, namespace, ObjectDetail::Whole).await? {
+        let found = match self.view(&resource, namespace, ObjectDetail::Full).await? {
             Some(view) => view.get(namespace, name),
             None => live::get(self.cache.context(), &resource, namespace, name)
                 .await
@@ -212,7 +212,7 @@ impl Reader {
     {
         let resource = Resource::of::<K>();
         let namespace = query.wanted_namespace().unwrap_or_default();
-        let objects = match self.view(&resource, namespace, ObjectDetail::Whole).await? {
+        let objects = match self.view(&resource, namespace, ObjectDetail::Full).await? {
             Some(view) => view.list(query),
             None => live::list(self.cache.context(), &resource, query)
                 .await
@@ -333,7 +333,7 @@ impl Reader {
     }
 
     /// Releases the informer of an absent kind, which would list again and again. An informer with other handles continues.
-    fn let_go(&self, resource: &Resource, share: Arc<Lease>) {
+    fn let_go(&self, resource: &Resource, share: Arc<RefCount>) {
         self.opened.remove(resource, &share);
         drop(share);
         self.cache.end_idle(resource);
@@ -360,10 +360,10 @@ impl Reader {
                 }),
             };
         }
-        if let Some((informer, lease)) = self.opened.get(resource, scope, wanted) {
-            return Ok(Some((informer, Some(lease))));
+        if let Some((informer, ref_count)) = self.opened.get(resource, scope, wanted) {
+            return Ok(Some((informer, Some(ref_count))));
         }
-        if wanted == ObjectDetail::Whole && self.opened.is_metadata_only(resource, scope) {
+        if wanted == ObjectDetail::Full && self.opened.is_metadata_only(resource, scope) {
             return Err(ReadError::MetadataOnly {
                 resource: resource.clone(),
             });
@@ -378,12 +378,12 @@ impl Reader {
             None => self.cache.informer_for(resource, wanted),
         };
         self.opened.insert(resource, scope, wanted, held.clone());
-        Ok(Some((held.informer, Some(held.lease))))
+        Ok(Some((held.informer, Some(held.ref_count))))
     }
 }
 
 /// The informer to read from, and the reader's lease on it, if it has one.
-type Read = (Informer, Option<Arc<Lease>>);
+type Read = (Informer, Option<Arc<RefCount>>);
 
 /// Waits until the informer is in sync for this namespace, or fails for it. Other namespaces do not matter.
 async fn ready(informer: &Informer, namespace: &str) -> Result<(), ReadError> {

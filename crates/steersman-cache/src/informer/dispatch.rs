@@ -21,12 +21,12 @@ use std::{
 
 use steersman_core::{Clock, ObjectKey};
 
-use super::{Event, registration::Registered, stats::Figures};
+use super::{Event, registration::Registered, stats::Counters};
 use crate::{
     Change, InvalidObject, Object, Query, Resource, Revision, Store, StoreWriter,
     reflector::Sink,
     revision::compare,
-    store::Freshness,
+    store::ReadConsistency,
     sync::{Mutex, MutexGuard},
 };
 
@@ -37,7 +37,7 @@ const SLOW: Duration = Duration::from_millis(100);
 pub(super) struct Dispatch {
     resource: Resource,
     clock: Arc<dyn Clock>,
-    figures: Figures,
+    counters: Counters,
     /// True while whole objects are wanted but only metadata is listed: no handler is in sync until whole objects are listed.
     expects_whole: AtomicBool,
     state: Mutex<State>,
@@ -71,7 +71,7 @@ impl Dispatch {
         Self {
             resource,
             clock,
-            figures: Figures::default(),
+            counters: Counters::default(),
             expects_whole: AtomicBool::new(false),
             state: Mutex::new(State {
                 reflectors: 0,
@@ -111,7 +111,7 @@ impl Dispatch {
         state.handlers.push(Arc::downgrade(registered));
     }
 
-    /// Sets the wanted parts, and returns a [`Part`] for the reflector of each new one. A part is a namespace; an empty name
+    /// Sets the wanted parts, and returns a [`NamespaceSink`] for the reflector of each new one. A part is a namespace; an empty name
     /// means all namespaces.
     ///
     /// The change is atomic: from then on, reports of removed parts are ignored and cannot mix with reports of new parts. Objects
@@ -121,7 +121,7 @@ impl Dispatch {
         wanted: &BTreeSet<String>,
         new: BTreeSet<String>,
         metadata_only: bool,
-    ) -> Vec<Part> {
+    ) -> Vec<NamespaceSink> {
         let mut state = self.lock();
         let numbers: Vec<u64> = new.iter().map(|part| state.place(part)).collect();
         if !metadata_only {
@@ -132,12 +132,12 @@ impl Dispatch {
         self.settle(&state);
         let places = new.into_iter().zip(numbers);
         places
-            .map(|(namespace, number)| Part {
+            .map(|(namespace, number)| NamespaceSink {
                 dispatch: Arc::clone(self),
                 namespace,
                 number,
                 metadata_only,
-                freshness: Freshness::InOrder,
+                consistency: ReadConsistency::Watch,
                 seen: None,
                 revision: String::new(),
             })
@@ -162,7 +162,7 @@ impl Dispatch {
     }
 
     #[cfg(test)]
-    pub(super) fn add_part(self: &Arc<Self>, namespace: &str, metadata_only: bool) -> Part {
+    pub(super) fn add_part(self: &Arc<Self>, namespace: &str, metadata_only: bool) -> NamespaceSink {
         let new = BTreeSet::from([namespace.to_owned()]);
         let wanted = self.lock().parts.keys().chain(&new).cloned().collect();
         let mut places = self.set_parts(&wanted, new, metadata_only);
@@ -182,7 +182,7 @@ impl Dispatch {
     fn end_of(&self, handler: &Registered) {
         if catch_unwind(AssertUnwindSafe(|| handler.end())).is_err() {
             let (resource, name) = (&self.resource, handler.name());
-            handler.figures().panicked.fetch_add(1, Relaxed);
+            handler.counters().panicked.fetch_add(1, Relaxed);
             tracing::error!(%resource, handler = name, "handler panicked at the end of its informer");
         }
         handler.set_synced();
@@ -214,12 +214,12 @@ impl Dispatch {
         }
     }
 
-    pub(super) fn figures(&self) -> &Figures {
-        &self.figures
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     fn dispatch(&self, state: &mut State, event: &Event) {
-        self.figures.events.fetch_add(1, Relaxed);
+        self.counters.events.fetch_add(1, Relaxed);
         state.handlers.retain(|handler| {
             let handler = handler.upgrade();
             handler.is_some_and(|handler| {
@@ -236,14 +236,14 @@ impl Dispatch {
         let (resource, name) = (&self.resource, handler.name());
         if result.is_err() {
             let key = event.object().key();
-            handler.figures().panicked.fetch_add(1, Relaxed);
+            handler.counters().panicked.fetch_add(1, Relaxed);
             tracing::error!(
                 %resource, handler = name, %key,
                 "handler panicked; the event is not redelivered"
             );
         }
         if took >= SLOW {
-            handler.figures().slow.fetch_add(1, Relaxed);
+            handler.counters().slow.fetch_add(1, Relaxed);
             tracing::warn!(%resource, handler = name, ?took, "slow handler delays all handlers of the informer");
         }
     }
@@ -252,10 +252,10 @@ impl Dispatch {
     fn enter(
         state: &mut State,
         object: Arc<Object>,
-        freshness: Freshness,
+        consistency: ReadConsistency,
         initial: bool,
     ) -> [Option<Event>; 2] {
-        match state.writer.enter(object, freshness) {
+        match state.writer.enter(object, consistency) {
             None => [None, None],
             Some(Change::Added(object)) => [Some(Event::Added { object, initial }), None],
             // A different uid under the same name: one object was deleted unseen and another was created.
@@ -290,7 +290,7 @@ impl Dispatch {
     }
 
     fn heard(&self) {
-        self.figures.heard(self.clock.now());
+        self.counters.heard(self.clock.now());
     }
 }
 
@@ -303,7 +303,7 @@ impl State {
             ..Progress::default()
         };
         if !namespace.is_empty() {
-            self.writer.part(namespace, self.parts.contains_key(""));
+            self.writer.add_namespace(namespace, self.parts.contains_key(""));
         }
         self.parts.insert(namespace.to_owned(), progress);
         self.reflectors
@@ -316,7 +316,7 @@ impl State {
         let mut gone = Vec::new();
         for part in left {
             self.parts.remove(&part);
-            self.writer.unite(&part);
+            self.writer.remove_namespace(&part);
             if !wanted.contains("") {
                 gone.extend(self.take_out(&part, |object| wanted.contains(object.namespace())));
             }
@@ -337,7 +337,7 @@ impl State {
     }
 
     /// Records the resourceVersion that the reflector of one namespace has reached.
-    fn progress(&mut self, namespace: &str, revision: &str, freshness: Freshness) {
+    fn progress(&mut self, namespace: &str, revision: &str, consistency: ReadConsistency) {
         let Some(part) = self.parts.get_mut(namespace) else {
             return;
         };
@@ -345,9 +345,10 @@ impl State {
         part.revision.push_str(revision);
         let slowest = slowest(&self.parts);
         if namespace.is_empty() {
-            self.writer.advance(revision, freshness);
+            self.writer.advance(revision, consistency);
         } else {
-            self.writer.advance_part(namespace, revision, slowest, freshness);
+            self.writer
+                .advance_part(namespace, revision, slowest, consistency);
         }
     }
 }
@@ -365,20 +366,20 @@ fn slowest(parts: &BTreeMap<String, Progress>) -> Option<&str> {
 
 /// The sink of one reflector.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct NamespaceSink {
     dispatch: Arc<Dispatch>,
     namespace: String,
     number: u64,
     metadata_only: bool,
     /// The source of the list in progress.
-    freshness: Freshness,
+    consistency: ReadConsistency,
     /// Keys in the list in progress. `None` for a list of the whole store, since the store marks the objects itself.
     seen: Option<HashSet<ObjectKey>>,
     /// Buffer for the revision of the current object.
     revision: String,
 }
 
-impl Part {
+impl NamespaceSink {
     /// Returns the namespace of the part; empty for all.
     pub(super) fn namespace(&self) -> &str {
         &self.namespace
@@ -397,9 +398,7 @@ impl Part {
             .is_some_and(|part| part.number == self.number);
         is_current.then_some(state)
     }
-}
 
-impl Part {
     fn mark(&self, object: &mut Arc<Object>) {
         if self.metadata_only
             && let Some(object) = Arc::get_mut(object)
@@ -420,7 +419,7 @@ impl Part {
             return false;
         }
         if is_progress {
-            state.progress(&self.namespace, object.resource_version(), Freshness::InOrder);
+            state.progress(&self.namespace, object.resource_version(), ReadConsistency::Watch);
         }
         if removed.is_some() {
             // Shaped as in the store: handlers must not see content that a transform drops.
@@ -435,9 +434,9 @@ impl Part {
     }
 }
 
-impl Sink for Part {
-    fn begin(&mut self, freshness: Freshness) {
-        self.freshness = freshness;
+impl Sink for NamespaceSink {
+    fn begin(&mut self, consistency: ReadConsistency) {
+        self.consistency = consistency;
         if self.is_whole() {
             let Some(mut state) = self.lock() else { return };
             state.writer.begin_replace();
@@ -455,7 +454,7 @@ impl Sink for Part {
         }
         let Some(mut state) = self.lock() else { return };
         let initial = state.parts.get(&self.namespace).is_some_and(|part| !part.listed);
-        let events = Dispatch::enter(&mut state, object, self.freshness, initial);
+        let events = Dispatch::enter(&mut state, object, self.consistency, initial);
         if !initial && matches!(events, [Some(Event::Added { .. }), _]) {
             // Report a written object of the same name as deleted before this one is reported as added.
             let lost = state.writer.take_lost();
@@ -478,17 +477,17 @@ impl Sink for Part {
         let Some(mut state) = self.lock() else { return };
         let gone = match seen {
             Some(seen) => {
-                state.writer.end_part(&self.namespace, self.freshness);
+                state.writer.end_part(&self.namespace, self.consistency);
                 state.take_out(&self.namespace, |object| seen.contains(&object.key()))
             }
-            None if self.is_whole() => state.writer.end_list(self.freshness),
+            None if self.is_whole() => state.writer.end_list(self.consistency),
             None => Vec::new(),
         };
         if let Some(part) = state.parts.get_mut(&self.namespace) {
             part.listed = true;
         }
         // After all removals, or an overlay would end too early; before the handlers, since they can read the revision.
-        state.progress(&self.namespace, revision.as_str(), self.freshness);
+        state.progress(&self.namespace, revision.as_str(), self.consistency);
         state.writer.take_refused_older();
         let mut lost = state.writer.take_all_lost();
         lost.retain(|object| !gone.iter().any(|gone| gone.uid() == object.uid()));
@@ -514,12 +513,12 @@ impl Sink for Part {
         let Some(mut state) = self.lock() else {
             return true;
         };
-        let events = Dispatch::enter(&mut state, object, Freshness::InOrder, false);
+        let events = Dispatch::enter(&mut state, object, ReadConsistency::Watch, false);
         if events.iter().all(Option::is_none) && state.writer.take_refused_older() {
             return false;
         }
         // After the object is stored, or an overlay would end too early; before the handlers, since they can read the revision.
-        state.progress(&self.namespace, &self.revision, Freshness::InOrder);
+        state.progress(&self.namespace, &self.revision, ReadConsistency::Watch);
         for event in events.iter().flatten() {
             self.dispatch.dispatch(&mut state, event);
         }
@@ -534,13 +533,13 @@ impl Sink for Part {
 
     fn progressed(&mut self, revision: &Revision) {
         let Some(mut state) = self.lock() else { return };
-        state.progress(&self.namespace, revision.as_str(), Freshness::InOrder);
+        state.progress(&self.namespace, revision.as_str(), ReadConsistency::Watch);
         self.dispatch.heard();
     }
 
     fn invalid(&mut self, error: &InvalidObject) {
         let resource = &self.dispatch.resource;
         tracing::warn!(%resource, %error, "skipping invalid object");
-        self.dispatch.figures.invalid.fetch_add(1, Relaxed);
+        self.dispatch.counters.invalid.fetch_add(1, Relaxed);
     }
 }

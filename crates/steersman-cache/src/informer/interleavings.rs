@@ -11,13 +11,13 @@ use steersman_core::TestClock;
 
 use super::{
     Event, EventHandler, Registration,
-    dispatch::{Dispatch, Part},
+    dispatch::{Dispatch, NamespaceSink},
     registration::Registered,
 };
 use crate::{
     Object, Resource, Store, StoreOptions,
     reflector::Sink,
-    store::{Freshness, store},
+    store::{ReadConsistency, store},
     sync::explore,
 };
 
@@ -31,12 +31,12 @@ fn revision(object: &Object) -> u32 {
 }
 
 /// Creates an informer without its reflector.
-fn begin() -> (Arc<Dispatch>, Part, Store) {
+fn begin() -> (Arc<Dispatch>, NamespaceSink, Store) {
     begin_with("")
 }
 
-/// As [`begin`], for one namespace; an empty name means all namespaces.
-fn begin_with(namespace: &str) -> (Arc<Dispatch>, Part, Store) {
+/// Same as [`begin`], for one namespace; an empty name means all namespaces.
+fn begin_with(namespace: &str) -> (Arc<Dispatch>, NamespaceSink, Store) {
     let kind = Resource::new("", "v1", "ConfigMap", "configmaps");
     let (writer, store) = store(StoreOptions::new());
     let dispatch = Dispatch::new(kind, writer, store.clone(), Arc::new(TestClock::new()));
@@ -46,8 +46,8 @@ fn begin_with(namespace: &str) -> (Arc<Dispatch>, Part, Store) {
 }
 
 fn register(dispatch: &Dispatch, handler: impl EventHandler) -> Registration {
-    let figures = dispatch.figures().of_handler("test");
-    let registered = Arc::new(Registered::new("test", Box::new(handler), figures));
+    let counters = dispatch.counters().of_handler("test");
+    let registered = Arc::new(Registered::new("test", Box::new(handler), counters));
     dispatch.register(&registered);
     Registration::new(registered, None)
 }
@@ -113,7 +113,7 @@ fn guarantee_7_ignores_reports_of_a_removed_namespace() {
         });
         let whole = BTreeSet::from([String::new()]);
         let mut all = dispatch.set_parts(&whole, whole.clone(), false).pop().unwrap();
-        all.begin(Freshness::InOrder);
+        all.begin(ReadConsistency::Watch);
         all.end(&crate::Revision::new("2"));
         telling.join().unwrap();
         assert!(store.is_empty());
@@ -160,7 +160,7 @@ fn guarantee_2_a_handler_added_at_the_end_of_a_list_is_in_sync() {
                 (registration, is_synced)
             })
         };
-        part.begin(Freshness::InOrder);
+        part.begin(ReadConsistency::Watch);
         part.listed(object(1));
         part.end(&crate::Revision::new("1"));
         let (registration, was_synced) = registering.join().unwrap();

@@ -10,7 +10,7 @@ use std::{
 use steersman_core::{Clock, Random, Task};
 use tokio::sync::watch;
 
-use super::{Event, dispatch::Dispatch, stats::HandlerFigures};
+use super::{Event, dispatch::Dispatch, stats::HandlerCounters};
 use crate::jitter::scaled;
 
 /// Receives the events of an informer. Must be quick. Closures implement it.
@@ -40,7 +40,7 @@ pub struct Registration {
 pub(super) struct Registered {
     name: String,
     handler: Box<dyn EventHandler>,
-    figures: Arc<HandlerFigures>,
+    counters: Arc<HandlerCounters>,
     synced: watch::Sender<bool>,
 }
 
@@ -74,11 +74,11 @@ impl Registration {
 }
 
 impl Registered {
-    pub(super) fn new(name: &str, handler: Box<dyn EventHandler>, figures: Arc<HandlerFigures>) -> Self {
+    pub(super) fn new(name: &str, handler: Box<dyn EventHandler>, counters: Arc<HandlerCounters>) -> Self {
         Self {
             name: name.to_owned(),
             handler,
-            figures,
+            counters,
             synced: watch::Sender::new(false),
         }
     }
@@ -91,8 +91,8 @@ impl Registered {
         self.handler.on(event);
     }
 
-    pub(super) fn figures(&self) -> &HandlerFigures {
-        &self.figures
+    pub(super) fn counters(&self) -> &HandlerCounters {
+        &self.counters
     }
 
     /// Notifies the handler that no further event follows.
@@ -154,7 +154,7 @@ mod tests {
 
     use steersman_core::TestClock;
 
-    use super::{super::stats::HandlerFigures, *};
+    use super::{super::stats::HandlerCounters, *};
     use crate::{Object, Resource, StoreOptions, reflector::Sink, store::store};
 
     fn object(name: &str) -> Arc<Object> {
@@ -177,8 +177,8 @@ mod tests {
                 .unwrap()
                 .push(matches!(event, Event::Resynced { .. }));
         };
-        let figures = Arc::new(HandlerFigures::default());
-        let registered = Arc::new(Registered::new("test", Box::new(handler), figures));
+        let counters = Arc::new(HandlerCounters::default());
+        let registered = Arc::new(Registered::new("test", Box::new(handler), counters));
         dispatch.register(&registered);
         said.lock().unwrap().clear();
         (registered, said)

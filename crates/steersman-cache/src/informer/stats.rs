@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Figures about an informer. Reading them does not wait for handlers.
+//! Counters about an informer. Reading them does not wait for handlers.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use steersman_core::{MonotonicTime, Mutex};
 
 use crate::{Resource, Scope, WatchError};
 
-/// Figures about an informer, for metrics. Counters never decrease.
+/// Counters about an informer, for metrics. Counters never decrease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -56,25 +56,25 @@ pub struct Stats {
 
 /// Counters of the dispatch.
 #[derive(Debug, Default)]
-pub(super) struct Figures {
+pub(super) struct Counters {
     pub(super) events: AtomicU64,
     pub(super) invalid: AtomicU64,
     last_event: Mutex<Option<MonotonicTime>>,
-    handlers: Mutex<BTreeMap<String, Arc<HandlerFigures>>>,
+    handlers: Mutex<BTreeMap<String, Arc<HandlerCounters>>>,
 }
 
 /// Counters of all handlers of one name, including handlers that have ended.
 #[derive(Debug, Default)]
-pub(super) struct HandlerFigures {
+pub(super) struct HandlerCounters {
     pub(super) slow: AtomicU64,
     pub(super) panicked: AtomicU64,
 }
 
-impl Figures {
-    pub(super) fn of_handler(&self, name: &str) -> Arc<HandlerFigures> {
+impl Counters {
+    pub(super) fn of_handler(&self, name: &str) -> Arc<HandlerCounters> {
         let mut handlers = self.handlers.lock();
         // Drops unused names, unless a counter is above zero.
-        handlers.retain(|_, figures| Arc::strong_count(figures) > 1 || figures.tells_something());
+        handlers.retain(|_, counters| Arc::strong_count(counters) > 1 || counters.tells_something());
         Arc::clone(handlers.entry(name.to_owned()).or_default())
     }
 
@@ -87,11 +87,11 @@ impl Figures {
     }
 
     /// Returns the handlers whose `count` is above zero.
-    pub(super) fn handlers(&self, count: impl Fn(&HandlerFigures) -> &AtomicU64) -> Vec<(String, u64)> {
+    pub(super) fn handlers(&self, count: impl Fn(&HandlerCounters) -> &AtomicU64) -> Vec<(String, u64)> {
         let handlers = self.handlers.lock();
         let counts = handlers
             .iter()
-            .map(|(name, figures)| (name, count(figures).load(Relaxed)));
+            .map(|(name, counters)| (name, count(counters).load(Relaxed)));
         counts
             .filter(|(_, count)| *count > 0)
             .map(|(name, count)| (name.clone(), count))
@@ -99,7 +99,7 @@ impl Figures {
     }
 }
 
-impl HandlerFigures {
+impl HandlerCounters {
     fn tells_something(&self) -> bool {
         self.slow.load(Relaxed) + self.panicked.load(Relaxed) > 0
     }
@@ -111,14 +111,14 @@ mod tests {
 
     #[test]
     fn drops_empty_counters_with_their_handler() {
-        let figures = Figures::default();
-        let (quiet, slow) = (figures.of_handler("quiet"), figures.of_handler("slow"));
+        let counters = Counters::default();
+        let (quiet, slow) = (counters.of_handler("quiet"), counters.of_handler("slow"));
         slow.slow.fetch_add(2, Relaxed);
         drop((quiet, slow));
-        let again = figures.of_handler("slow");
+        let again = counters.of_handler("slow");
         again.slow.fetch_add(1, Relaxed);
-        assert_eq!(figures.handlers.lock().len(), 1);
-        assert_eq!(figures.handlers(|of| &of.slow), [("slow".to_owned(), 3)]);
-        assert_eq!(figures.handlers(|of| &of.panicked), []);
+        assert_eq!(counters.handlers.lock().len(), 1);
+        assert_eq!(counters.handlers(|of| &of.slow), [("slow".to_owned(), 3)]);
+        assert_eq!(counters.handlers(|of| &of.panicked), []);
     }
 }

@@ -26,7 +26,8 @@ impl Object {
         Ok(Arc::try_unwrap(object).unwrap_or_else(|shared| shared.copy()))
     }
 
-    /// As [`from_slice`](Self::from_slice), for stores and other shared use: the object is then next to its bytes in memory.
+    /// Like [`from_slice`](Self::from_slice), but returns an `Arc` with the header and the JSON in one allocation. Use it for
+    /// objects put in a store.
     ///
     /// # Errors
     /// If the bytes are no object with a name.

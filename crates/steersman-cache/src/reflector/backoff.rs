@@ -57,7 +57,7 @@ impl Backoff {
 
     /// Returns the early and the full delay after a failure at `now`. Both honour the server's `Retry-After`, up to two minutes.
     /// They are equal if the error cannot end when the server answers others.
-    pub(super) fn failed(&mut self, now: MonotonicTime, trouble: &WatchError, can_pass: bool) -> Delay {
+    pub(super) fn failed(&mut self, now: MonotonicTime, error: &WatchError, can_pass: bool) -> Delay {
         if self.is_fresh(now) {
             self.next = FIRST;
             self.since = now;
@@ -67,14 +67,14 @@ impl Backoff {
         self.next = (self.next * 2).min(LONGEST);
         let tried_early = std::mem::take(&mut self.tried_early);
         let lasts = now.saturating_since(self.since) >= EAGER;
-        let is_patient = lasts || trouble.is_overload() || *trouble == WatchError::NotInstalled;
+        let is_patient = lasts || error.is_overload() || *error == WatchError::NotInstalled;
         self.early = match tried_early && is_patient {
             true => (self.early * 2).min(LONGEST),
             false => EARLY,
         };
         // Times one to two, so that a thousand clients do not retry at once.
         let jitter = 1.0 + self.random.fraction();
-        let asked = trouble.retry_after().unwrap_or_default().min(PATIENCE);
+        let asked = error.retry_after().unwrap_or_default().min(PATIENCE);
         let full = delay.mul_f64(jitter).max(asked);
         let early = match can_pass {
             true => self.early.mul_f64(jitter).max(asked).min(full),
@@ -137,10 +137,10 @@ mod tests {
     #[test]
     fn early_retries_of_an_overloaded_server_back_off() {
         let mut backoff = Backoff::new(Arc::new(Random::from_seed(1)));
-        let mut early_after = |trouble: &WatchError, count: u32| {
+        let mut early_after = |error: &WatchError, count: u32| {
             let mut early = Duration::ZERO;
             for _ in 0..count {
-                early = backoff.failed(MonotonicTime::ORIGIN, trouble, true).early;
+                early = backoff.failed(MonotonicTime::ORIGIN, error, true).early;
                 backoff.tries_early();
             }
             early

@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use super::{OBJECT_LIMIT, Reflector, Sink, Stream, apply, trouble::WatchError};
+use super::{OBJECT_LIMIT, Reflector, Sink, Stream, apply, watch_error::WatchError};
 use crate::{
     Revision,
     object::{InvalidObject, Object},
     response::{Idle, Response},
-    store::Freshness,
+    store::ReadConsistency,
     wire::{
         lines::WatchEvent,
         list::{ListMetadata, ListSplitter},
@@ -33,12 +33,12 @@ enum NoStream {
     Endless,
     /// A paged list would fail too.
     NoList(WatchError),
-    Trouble(WatchError),
+    Watch(WatchError),
 }
 
 impl From<WatchError> for NoStream {
-    fn from(trouble: WatchError) -> Self {
-        Self::Trouble(trouble)
+    fn from(error: WatchError) -> Self {
+        Self::Watch(error)
     }
 }
 
@@ -51,15 +51,15 @@ impl<S: Sink> Reflector<S> {
         });
         let result = if self.streaming && self.broken_streams < STREAMS_TRIED {
             // It asks for the last revision or newer, if one is known.
-            let freshness = if self.revision.is_known() {
-                Freshness::InOrder
+            let consistency = if self.revision.is_known() {
+                ReadConsistency::Watch
             } else {
-                Freshness::Newest
+                ReadConsistency::Quorum
             };
-            self.sink.begin(freshness);
+            self.sink.begin(consistency);
             self.stream_list().await
         } else {
-            self.sink.begin(Freshness::Newest);
+            self.sink.begin(ReadConsistency::Quorum);
             self.page_list().await.map(|()| None)
         };
         match &result {
@@ -79,10 +79,10 @@ impl<S: Sink> Reflector<S> {
     async fn stream_list(&mut self) -> Result<Option<Stream>, WatchError> {
         match self.try_stream_list().await {
             Ok(stream) => Ok(Some(stream)),
-            Err(NoStream::NoList(trouble)) => Err(trouble),
-            Err(NoStream::Trouble(trouble)) => {
+            Err(NoStream::NoList(error)) => Err(error),
+            Err(NoStream::Watch(error)) => {
                 self.broken_streams += 1;
-                Err(trouble)
+                Err(error)
             }
             Err(NoStream::Unsupported) => {
                 let resource = &self.resource;
@@ -103,7 +103,7 @@ impl<S: Sink> Reflector<S> {
     /// Lists in pages after a streamed list failed.
     async fn page_instead(&mut self) -> Result<Option<Stream>, WatchError> {
         self.sink.abandon();
-        self.sink.begin(Freshness::Newest);
+        self.sink.begin(ReadConsistency::Quorum);
         self.page_list().await.map(|()| None)
     }
 
@@ -124,11 +124,11 @@ impl<S: Sink> Reflector<S> {
                 ..
             }) => return Err(NoStream::Unsupported),
             Err(
-                trouble @ (WatchError::NotInstalled
+                error @ (WatchError::NotInstalled
                 | WatchError::Forbidden { .. }
                 | WatchError::Unreachable { .. }
                 | WatchError::ServerError { code: 429 | 503, .. }),
-            ) => return Err(NoStream::NoList(trouble)),
+            ) => return Err(NoStream::NoList(error)),
             opened => opened?,
         };
         // An aggregated server can accept the parameters and ignore them: then it sends events, but never the bookmark.
@@ -139,8 +139,8 @@ impl<S: Sink> Reflector<S> {
             let chunk = tokio::select! {
                 biased;
                 chunk = stream.response.chunk() => chunk,
-                trouble = initial_events.over() => Err(trouble),
-                trouble = whole.over() => Err(trouble),
+                error = initial_events.over() => Err(error),
+                error = whole.over() => Err(error),
             };
             let chunk = match chunk {
                 Err(WatchError::IdleTimeout { .. }) => return Err(NoStream::Endless),
@@ -184,11 +184,11 @@ impl<S: Sink> Reflector<S> {
             let metadata = match self.page(&token).await {
                 Ok(metadata) => metadata,
                 // The rest of the list has expired. The next list is unpaged, which cannot expire.
-                Err(trouble @ WatchError::Expired { .. }) if !token.is_empty() => {
+                Err(error @ WatchError::Expired { .. }) if !token.is_empty() => {
                     self.paging = false;
-                    return Err(trouble);
+                    return Err(error);
                 }
-                Err(trouble) => return Err(trouble),
+                Err(error) => return Err(error),
             };
             let revision = Revision::new(&metadata.resource_version);
             check_known(&floor, &revision)?;
@@ -271,7 +271,7 @@ fn take_initial(
         WatchEvent::Bookmark { .. } => {}
         WatchEvent::Invalid(error) => sink.invalid(&error),
         WatchEvent::Error(status) => return Err(WatchError::of_status(&status)),
-        WatchEvent::Rubbish { reason } => return Err(WatchError::InvalidResponse { reason }),
+        WatchEvent::Malformed { reason } => return Err(WatchError::InvalidResponse { reason }),
         WatchEvent::Nothing => {}
     }
     Ok(None)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests the reflector with a scripted server and a test clock.
 
+mod errors;
 mod streamed;
-mod trouble;
 mod watches;
 
 use std::{
@@ -25,9 +25,9 @@ use tokio::{sync::watch, task::yield_now};
 use super::{Reflector, ReflectorOptions, Sink, WatchError, Watched};
 use crate::{
     InformerContext, InvalidObject, Object, Resource, Revision, Scope,
-    health::{BoardState, HealthBoard},
+    health::{HealthState, HealthTracker},
     presence_source::PresenceSource,
-    store::Freshness,
+    store::ReadConsistency,
 };
 
 /// The calls of the sink.
@@ -45,7 +45,7 @@ impl SinkLog {
 }
 
 impl Sink for SinkLog {
-    fn begin(&mut self, _: Freshness) {
+    fn begin(&mut self, _: ReadConsistency) {
         self.record("begin".to_owned());
     }
     fn unlisted(&mut self, object: Arc<Object>) {
@@ -160,7 +160,7 @@ struct Scene {
     requests: Arc<Mutex<Vec<String>>>,
     script: Arc<Mutex<VecDeque<Answer>>>,
     clock: TestClock,
-    health: watch::Receiver<BoardState>,
+    health: watch::Receiver<HealthState>,
     _task: Task,
 }
 
@@ -188,8 +188,8 @@ impl Scene {
             }
         });
         let (clock, events) = (TestClock::new(), SinkLog::default());
-        let board = HealthBoard::new();
-        let health = board.subscribe();
+        let health_tracker = HealthTracker::new();
+        let health = health_tracker.subscribe();
         let context = InformerContext::new(
             Client::new(service, "default"),
             Arc::new(clock.clone()),
@@ -205,7 +205,7 @@ impl Scene {
             },
             options,
             events.clone(),
-            board.reporter(),
+            health_tracker.reporter(),
         );
         let task = Spawner::current().spawn("reflector", reflector.run());
         Self {
@@ -248,7 +248,7 @@ impl Scene {
         self.script.lock().unwrap().push_back(answer);
     }
 
-    fn trouble(&self) -> Option<WatchError> {
+    fn error(&self) -> Option<WatchError> {
         self.health.borrow().error.as_deref().cloned()
     }
 }
@@ -314,7 +314,7 @@ async fn guarantee_2_accepts_a_quorum_read_at_any_revision() {
     let events = scene.events().await;
     let expected = ["begin", "listed a", "end 20", "begin", "listed old", "end 19"];
     assert_eq!(events, expected);
-    assert_eq!(scene.trouble(), None);
+    assert_eq!(scene.error(), None);
     let requests = scene.requests();
     assert!(!requests[2].contains("resourceVersion"), "{requests:?}");
     assert!(has(&requests[3], "resourceVersion=19"), "{requests:?}");
@@ -335,7 +335,7 @@ async fn guarantee_2_relists_with_a_quorum_read_after_the_server_moved_backwards
     // A watch shows that the server moved backwards.
     let scene = Scene::start(ReflectorOptions::default(), [watch_of(&went_back, End::Never)]);
     assert_eq!(scene.events().await, ["begin", "end 20", "abandon"]);
-    assert_eq!(scene.trouble(), Some(behind("9")));
+    assert_eq!(scene.error(), Some(behind("9")));
     scene.then(list(&["a"], 9, ""));
     scene.then(watch_of(&[], End::Never));
     scene.wait().await;
@@ -347,7 +347,7 @@ async fn guarantee_2_relists_with_a_quorum_read_after_the_server_moved_backwards
         let went_back = [bookmark(20, true), event(kind, "older", 9)];
         let scene = Scene::start(ReflectorOptions::default(), [watch_of(&went_back, End::Never)]);
         scene.events().await;
-        assert_eq!(scene.trouble(), Some(behind("9")));
+        assert_eq!(scene.error(), Some(behind("9")));
         scene.then(list(&["a"], 9, ""));
         scene.then(watch_of(&[], End::Never));
         scene.wait().await;
@@ -360,7 +360,7 @@ async fn guarantee_2_relists_with_a_quorum_read_after_the_server_moved_backwards
     let script = [watch_of(&history, End::Good), watch_of(&old, End::Never)];
     let scene = Scene::start(ReflectorOptions::default(), script);
     scene.settle().await;
-    assert_eq!(scene.trouble(), Some(behind("9")));
+    assert_eq!(scene.error(), Some(behind("9")));
     scene.then(list(&["a"], 9, ""));
     scene.then(watch_of(&[], End::Never));
     scene.events().await;
@@ -376,7 +376,7 @@ async fn guarantee_2_relists_with_a_quorum_read_after_the_server_moved_backwards
         scene.wait().await;
     }
     assert_eq!(scene.events().await.last().unwrap(), "end 9");
-    assert_eq!(scene.trouble(), None);
+    assert_eq!(scene.error(), None);
 }
 
 #[tokio::test]
@@ -500,7 +500,7 @@ async fn a_silent_list_times_out() {
     let scene = Scene::start(paged(), [stalled, list(&["a"], 5, ""), watch_of(&[], End::Never)]);
     assert_eq!(scene.wait().await, Duration::from_secs(75));
     assert_eq!(
-        scene.trouble(),
+        scene.error(),
         Some(WatchError::IdleTimeout {
             limit: Duration::from_secs(75)
         })
@@ -569,7 +569,7 @@ async fn periodic_relists_recover_a_lost_event() {
         "{waits:?}"
     );
     assert_ne!(waited, every, "not all come at once");
-    assert_eq!(scene.trouble(), None);
+    assert_eq!(scene.error(), None);
 }
 
 // D1

@@ -169,7 +169,7 @@ impl Scope {
     /// Returns the same scope with this much of each object.
     pub(crate) fn wanted(&self, wanted: ObjectDetail) -> Self {
         match wanted {
-            ObjectDetail::Whole => self.whole(),
+            ObjectDetail::Full => self.whole(),
             ObjectDetail::Metadata => self.clone().metadata_only(),
         }
     }

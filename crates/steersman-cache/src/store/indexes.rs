@@ -8,7 +8,7 @@ use foldhash::fast::FixedState;
 use super::postings::Postings;
 use crate::{
     Object,
-    index::{AnyKept, Compute},
+    index::{Compute, ErasedIndex},
 };
 
 /// Maximum number of label indexes. Queries for further labels scan all objects.
@@ -18,8 +18,8 @@ pub(crate) struct Indexes {
     hasher: FixedState,
     namespaces: Option<Postings<Box<str>>>,
     labels: Vec<(Box<str>, Postings<Box<str>>)>,
-    kept: Vec<Box<dyn AnyKept>>,
-    /// The functions of `kept`, in the same order, to run without a lock.
+    maintained: Vec<Box<dyn ErasedIndex>>,
+    /// The functions of `maintained`, in the same order, to run without a lock.
     functions: Functions,
 }
 
@@ -35,7 +35,7 @@ impl Indexes {
             hasher,
             namespaces: None,
             labels: Vec::new(),
-            kept: Vec::new(),
+            maintained: Vec::new(),
             functions: Arc::new([]),
         }
     }
@@ -48,8 +48,8 @@ impl Indexes {
         !self.functions.is_empty()
     }
 
-    pub(super) fn kept(&self) -> &[Box<dyn AnyKept>] {
-        &self.kept
+    pub(super) fn maintained(&self) -> &[Box<dyn ErasedIndex>] {
+        &self.maintained
     }
 
     pub(super) fn namespaces(&self) -> Option<&Postings<Box<str>>> {
@@ -82,8 +82,8 @@ impl Indexes {
         self.labels.push((key.into(), postings));
     }
 
-    pub(super) fn add(&mut self, kept: Box<dyn AnyKept>) {
-        self.kept.push(kept);
+    pub(super) fn add(&mut self, maintained: Box<dyn ErasedIndex>) {
+        self.maintained.push(maintained);
         self.list_functions();
     }
 
@@ -101,15 +101,15 @@ impl Indexes {
         for (key, postings) in &mut self.labels {
             postings.set::<_, str>(slot, object.label(key));
         }
-        if self.kept.is_empty() {
+        if self.maintained.is_empty() {
             return;
         }
         // An index added a moment ago is computed here. That is rare, and the lock keeps the index complete.
         let values = values
             .filter(|_| Arc::ptr_eq(functions, &self.functions))
             .unwrap_or_else(|| compute(&self.functions, object));
-        for (kept, values) in self.kept.iter_mut().zip(values) {
-            kept.set(slot, values);
+        for (maintained, values) in self.maintained.iter_mut().zip(values) {
+            maintained.set(slot, values);
         }
     }
 
@@ -120,8 +120,8 @@ impl Indexes {
         for (_, postings) in &mut self.labels {
             postings.remove(slot);
         }
-        for kept in &mut self.kept {
-            kept.remove(slot);
+        for maintained in &mut self.maintained {
+            maintained.remove(slot);
         }
     }
 
@@ -133,22 +133,26 @@ impl Indexes {
         {
             postings.clear();
         }
-        for kept in &mut self.kept {
-            kept.clear();
+        for maintained in &mut self.maintained {
+            maintained.clear();
         }
     }
 
     /// Drops indexes whose handles are all dropped.
     pub(super) fn forget_unwanted(&mut self) {
-        if self.kept.iter().all(|kept| kept.is_wanted()) {
+        if self.maintained.iter().all(|maintained| maintained.is_wanted()) {
             return;
         }
-        self.kept.retain(|kept| kept.is_wanted());
+        self.maintained.retain(|maintained| maintained.is_wanted());
         self.list_functions();
     }
 
     fn list_functions(&mut self) {
-        self.functions = self.kept.iter().map(|kept| kept.compute()).collect();
+        self.functions = self
+            .maintained
+            .iter()
+            .map(|maintained| maintained.compute())
+            .collect();
     }
 }
 
@@ -162,7 +166,7 @@ pub(super) fn compute(functions: &Functions, object: &Arc<Object>) -> Values {
 impl fmt::Debug for Indexes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list()
-            .entries(self.kept.iter().map(|kept| kept.name()))
+            .entries(self.maintained.iter().map(|maintained| maintained.name()))
             .finish()
     }
 }

@@ -9,8 +9,8 @@ use steersman_core::ObjectKey;
 use super::{Inner, Query, ShownWrites, State, Store};
 use crate::{
     DecodeError, Index, IndexConflict, Object, Revision,
-    index::{AnyKept, IndexValue},
-    overlay::Layer,
+    index::{ErasedIndex, IndexValue},
+    overlay::OverlayEntries,
     revision::compare,
 };
 
@@ -173,16 +173,16 @@ impl Store {
         if state.has_index(index)? {
             return Ok(());
         }
-        let mut kept = index.kept(state.hasher());
+        let mut maintained = index.maintained(state.hasher());
         let mut known = objects.iter().zip(values).peekable();
         // Objects that changed since are computed now; both sides are in slot order.
         for (slot, object) in state.objects() {
             while known.next_if(|((before, _), _)| *before < slot).is_some() {}
             let same = known.next_if(|((before, was), _)| *before == slot && Arc::ptr_eq(was, object));
             let values = same.map_or_else(|| index.values(object), |(_, values)| values);
-            kept.set(slot, Box::new(values));
+            maintained.set(slot, Box::new(values));
         }
-        state.indexes.add(Box::new(kept));
+        state.indexes.add(Box::new(maintained));
         Ok(())
     }
 
@@ -205,7 +205,7 @@ impl Store {
         }
     }
 
-    pub(crate) fn with_layer(&self, layer: &Arc<Layer>) -> Self {
+    pub(crate) fn with_layer(&self, layer: &Arc<OverlayEntries>) -> Self {
         Self {
             inner: Arc::clone(&self.inner),
             writes: ShownWrites::Of(Arc::clone(layer)),
@@ -221,7 +221,7 @@ impl Store {
     }
 
     /// Returns the overlay of the cache. Creates it if this is the first write.
-    pub(crate) fn written(&self, create: impl FnOnce() -> Layer) -> &Arc<Layer> {
+    pub(crate) fn written(&self, create: impl FnOnce() -> OverlayEntries) -> &Arc<OverlayEntries> {
         self.inner.written.get_or_init(|| {
             let layer = Arc::new(create());
             self.tell(&layer);
@@ -230,7 +230,7 @@ impl Store {
     }
 
     /// Notifies an overlay of added and removed objects from now on.
-    pub(crate) fn tell(&self, layer: &Arc<Layer>) {
+    pub(crate) fn tell(&self, layer: &Arc<OverlayEntries>) {
         self.inner.write().add_layer(layer);
     }
 
@@ -254,7 +254,7 @@ impl Store {
         self.layer().is_none() && query.terms().is_empty()
     }
 
-    fn layer(&self) -> Option<&Arc<Layer>> {
+    fn layer(&self) -> Option<&Arc<OverlayEntries>> {
         let layer = match &self.writes {
             ShownWrites::None => None,
             ShownWrites::OfCache => self.inner.written.get(),
@@ -263,16 +263,16 @@ impl Store {
         layer.filter(|layer| !layer.is_empty())
     }
 
-    fn list_under(&self, layer: &Layer, query: &Query) -> Vec<Arc<Object>> {
+    fn list_under(&self, layer: &OverlayEntries, query: &Query) -> Vec<Arc<Object>> {
         self.inner.prepare(query);
         // Both under one lock, so that the overlay covers no newer object.
-        let (laid, selected) = self.look(|state| {
-            let laid = layer.laid(state);
-            let selected = state.select(&query.with_room(laid.len()));
-            (laid, selected)
+        let (snapshot, selected) = self.look(|state| {
+            let snapshot = layer.snapshot(state);
+            let selected = state.select(&query.with_room(snapshot.len()));
+            (snapshot, selected)
         });
         let mut objects = selected.finish(query);
-        laid.cover(&mut objects, query);
+        snapshot.merge_into(&mut objects, query);
         objects.truncate(query.limited());
         objects
     }

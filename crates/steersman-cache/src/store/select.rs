@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Object,
-    index::{AnyKept, Term},
+    index::{ErasedIndex, Term},
 };
 
 /// The objects that a query selects, as far as the store's indexes decide it.
@@ -63,7 +63,7 @@ impl State {
         let is_partial = terms.len() < query.terms().len();
         let limit = if is_partial { usize::MAX } else { query.limited() };
         let is_wanted = |slot: u32, object: &Object| {
-            query.matches_header(object) && terms.iter().all(|(kept, term)| term.has(*kept, slot))
+            query.matches_header(object) && terms.iter().all(|(maintained, term)| term.has(*maintained, slot))
         };
         match self.smallest(query, &terms) {
             Some(mut slots) => {
@@ -84,17 +84,17 @@ impl State {
     }
 
     /// Returns the terms whose index is kept.
-    fn terms<'a>(&'a self, query: &'a Query) -> Vec<(&'a dyn AnyKept, &'a dyn Term)> {
+    fn terms<'a>(&'a self, query: &'a Query) -> Vec<(&'a dyn ErasedIndex, &'a dyn Term)> {
         let kept_for = |term: &'a Arc<dyn Term>| {
-            let mut kept = self.indexes.kept().iter().map(AsRef::as_ref);
-            let found = kept.find(|kept| term.count(*kept).is_some())?;
+            let mut maintained = self.indexes.maintained().iter().map(AsRef::as_ref);
+            let found = maintained.find(|maintained| term.count(*maintained).is_some())?;
             Some((found, term.as_ref()))
         };
         query.terms().iter().filter_map(kept_for).collect()
     }
 
     /// Returns the slots of the smallest lookup, if there is any lookup.
-    fn smallest(&self, query: &Query, terms: &[(&dyn AnyKept, &dyn Term)]) -> Option<Vec<u32>> {
+    fn smallest(&self, query: &Query, terms: &[(&dyn ErasedIndex, &dyn Term)]) -> Option<Vec<u32>> {
         let namespace = query
             .wanted_namespace()
             .and_then(|namespace| Some((self.indexes.namespaces()?, Sought::One(namespace))));
@@ -108,7 +108,7 @@ impl State {
             .min_by_key(|(count, ..)| *count);
         let of_terms = terms
             .iter()
-            .filter_map(|(kept, term)| Some((term.count(*kept)?, *kept, *term)))
+            .filter_map(|(maintained, term)| Some((term.count(*maintained)?, *maintained, *term)))
             .min_by_key(|(count, ..)| *count);
         match (of_header, of_terms) {
             (Some((fewer, postings, sought)), terms)
@@ -116,7 +116,7 @@ impl State {
             {
                 Some(sought.slots(postings))
             }
-            (_, Some((_, kept, term))) => Some(term.slots(kept).collect()),
+            (_, Some((_, maintained, term))) => Some(term.slots(maintained).collect()),
             _ => None,
         }
     }

@@ -16,10 +16,10 @@ use hashbrown::HashTable;
 
 use super::{
     indexes::{self, Functions, Indexes},
-    reached::Reached,
+    revision_tracker::RevisionTracker,
     values::Values,
 };
-use crate::{Index, IndexConflict, Object, index::IndexValue, overlay::Layer, revision::compare};
+use crate::{Index, IndexConflict, Object, index::IndexValue, overlay::OverlayEntries, revision::compare};
 
 pub(crate) struct State {
     slots: Vec<Slot>,
@@ -34,20 +34,20 @@ pub(crate) struct State {
     /// The number of the current or last relist.
     epoch: u32,
     is_replacing: bool,
-    reached: Reached,
+    reached: RevisionTracker,
     /// Overlays, which are notified of added and removed objects.
-    layers: Vec<Arc<Layer>>,
+    layers: Vec<Arc<OverlayEntries>>,
     /// True if an object was rejected because it is older than the stored one.
     refused_older: bool,
 }
 
 /// The source of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Freshness {
+pub(crate) enum ReadConsistency {
     /// A watch, or a list that can be older than the store: the newer revision wins.
-    InOrder,
+    Watch,
     /// A list without a requested revision, which is the newest state: it always wins.
-    Newest,
+    Quorum,
 }
 
 /// The default is a free slot.
@@ -91,7 +91,7 @@ impl State {
             decoded_bytes: 0,
             epoch: 0,
             is_replacing: false,
-            reached: Reached::default(),
+            reached: RevisionTracker::default(),
             layers: Vec::new(),
             refused_older: false,
         }
@@ -101,13 +101,13 @@ impl State {
         self.hasher.clone()
     }
 
-    /// Returns true if this very index is kept.
+    /// Returns true if this very index is maintained.
     pub(super) fn has_index<V: IndexValue>(&self, index: &Index<V>) -> Result<bool, IndexConflict> {
-        let mut kept = self.indexes.kept().iter();
-        match kept.find(|kept| kept.name() == index.name()) {
+        let mut maintained = self.indexes.maintained().iter();
+        match maintained.find(|maintained| maintained.name() == index.name()) {
             None => Ok(false),
-            Some(kept) if !kept.is_wanted() => Ok(false),
-            Some(kept) if index.is_in(kept.as_ref()) => Ok(true),
+            Some(maintained) if !maintained.is_wanted() => Ok(false),
+            Some(maintained) if index.is_in(maintained.as_ref()) => Ok(true),
             Some(_) => Err(IndexConflict {
                 name: index.name().to_owned(),
             }),
@@ -185,7 +185,7 @@ impl State {
     }
 
     /// Returns true if `object` would be rejected, and marks the stored object as seen.
-    pub(super) fn refuses(&mut self, object: &Object, freshness: Freshness) -> bool {
+    pub(super) fn refuses(&mut self, object: &Object, consistency: ReadConsistency) -> bool {
         let (namespace, name) = (object.namespace(), object.name());
         let Some(slot) = self.find(self.hash(namespace, name), namespace, name) else {
             return false;
@@ -194,7 +194,7 @@ impl State {
         let refusal = slot
             .object
             .as_ref()
-            .and_then(|stored| refusal(stored, object, freshness));
+            .and_then(|stored| refusal(stored, object, consistency));
         if refusal.is_some() {
             slot.epoch = self.epoch;
             self.refused_older |= refusal == Some(Refusal::Older);
@@ -206,22 +206,22 @@ impl State {
     pub(super) fn enter(
         &mut self,
         object: &Arc<Object>,
-        freshness: Freshness,
+        consistency: ReadConsistency,
         functions: &Functions,
         values: Option<indexes::Values>,
     ) -> Stored {
         self.indexes.forget_unwanted();
-        let stored = self.store(Arc::clone(object), freshness);
+        let stored = self.store(Arc::clone(object), consistency);
         if let Stored::Now { slot, .. } = &stored {
             self.indexes.set(*slot, object, functions, values);
         }
         // A rejected object can still be the one that an overlay waits for.
-        self.tell(|layer| layer.came(object));
+        self.tell(|layer| layer.on_stored(object));
         stored
     }
 
     /// Adds an overlay to notify, as long as it is also held elsewhere.
-    pub(super) fn add_layer(&mut self, layer: &Arc<Layer>) {
+    pub(super) fn add_layer(&mut self, layer: &Arc<OverlayEntries>) {
         self.layers.retain(|layer| Arc::strong_count(layer) > 1);
         self.layers.push(Arc::clone(layer));
     }
@@ -247,19 +247,19 @@ impl State {
         std::mem::take(&mut self.refused_older)
     }
 
-    fn tell(&self, tell: impl Fn(&Layer)) {
+    fn tell(&self, tell: impl Fn(&OverlayEntries)) {
         let with_entries = self.layers.iter().filter(|layer| !layer.is_empty());
         with_entries.for_each(|layer| tell(layer));
     }
 
-    fn store(&mut self, object: Arc<Object>, freshness: Freshness) -> Stored {
+    fn store(&mut self, object: Arc<Object>, consistency: ReadConsistency) -> Stored {
         let (namespace, name) = (object.namespace(), object.name());
         let hash = self.hash(namespace, name);
         if let Some(slot) = self.find(hash, namespace, name) {
             let found = &mut self.slots[slot as usize];
             found.epoch = self.epoch;
             let stored = found.object.as_ref();
-            if let Some(refusal) = stored.and_then(|stored| refusal(stored, &object, freshness)) {
+            if let Some(refusal) = stored.and_then(|stored| refusal(stored, &object, consistency)) {
                 self.refused_older |= refusal == Refusal::Older;
                 return Stored::Refused;
             }
@@ -297,16 +297,16 @@ impl State {
     }
 
     /// Removes the stored object with the key of `object`, unless the stored one is newer.
-    pub(super) fn remove(&mut self, object: &Object, freshness: Freshness) -> Option<Arc<Object>> {
+    pub(super) fn remove(&mut self, object: &Object, consistency: ReadConsistency) -> Option<Arc<Object>> {
         let (namespace, name) = (object.namespace(), object.name());
         // The deletion also ends earlier writes in the overlays, whether or not they have arrived.
         let slot = self.find(self.hash(namespace, name), namespace, name);
         let stored = slot.and_then(|slot| self.object(slot)).map(|stored| &**stored);
-        self.tell(|layer| layer.deleted_by_now(object, stored));
+        self.tell(|layer| layer.on_deleted(object, stored));
         let (slot, stored) = (slot?, stored?);
         let is_newer =
             compare(stored.resource_version(), object.resource_version()) == Some(Ordering::Greater);
-        if is_newer && freshness == Freshness::InOrder {
+        if is_newer && consistency == ReadConsistency::Watch {
             self.refused_older |= stored.uid() == object.uid();
             None
         } else {
@@ -325,11 +325,11 @@ impl State {
     }
 
     /// Removes and returns the objects that the relist did not contain.
-    pub(super) fn end_replace(&mut self, freshness: Freshness) -> Vec<Arc<Object>> {
+    pub(super) fn end_replace(&mut self, consistency: ReadConsistency) -> Vec<Arc<Object>> {
         if !std::mem::take(&mut self.is_replacing) {
             return Vec::new();
         }
-        self.reached.end("", freshness);
+        self.reached.end("", consistency);
         let is_unseen = |slot: &Slot| slot.epoch != self.epoch && slot.object.is_some();
         let numbered = self.slots.iter().enumerate();
         let unseen: Vec<u32> = numbered
@@ -352,27 +352,27 @@ impl State {
     }
 
     /// Returns the progress of the namespaces, for changes.
-    pub(super) fn reached(&mut self) -> &mut Reached {
+    pub(super) fn reached(&mut self) -> &mut RevisionTracker {
         &mut self.reached
     }
 
     /// Advances to a revision. Moves backwards only with a list of the newest state.
-    pub(super) fn advance(&mut self, revision: &str, freshness: Freshness) {
-        if self.reached.advance("", revision, freshness) {
+    pub(super) fn advance(&mut self, revision: &str, consistency: ReadConsistency) {
+        if self.reached.advance("", revision, consistency) {
             self.tell(|layer| layer.reached(self, revision));
         }
     }
 
-    /// As [`advance`](Self::advance), for a namespace with its own list, and for the whole store if its revision is known.
+    /// Same as [`advance`](Self::advance), for a namespace with its own list, and for the whole store if its revision is known.
     pub(super) fn advance_part(
         &mut self,
         namespace: &str,
         revision: &str,
         whole: Option<&str>,
-        freshness: Freshness,
+        consistency: ReadConsistency,
     ) {
-        let is_further = self.reached.advance(namespace, revision, freshness);
-        let whole_is_further = whole.is_some_and(|whole| self.reached.advance("", whole, freshness));
+        let is_further = self.reached.advance(namespace, revision, consistency);
+        let whole_is_further = whole.is_some_and(|whole| self.reached.advance("", whole, consistency));
         if is_further || whole_is_further {
             self.tell(|layer| layer.reached(self, revision));
         }
@@ -390,7 +390,7 @@ impl State {
         }
         self.indexes.remove(slot);
         self.account(Sizes::default(), sizes(&object));
-        self.tell(|layer| layer.went(&object));
+        self.tell(|layer| layer.on_removed(&object));
         Some(object)
     }
 
@@ -438,7 +438,7 @@ fn sizes(object: &Object) -> Sizes {
 }
 
 /// Returns why `object` does not replace `stored`, if it does not.
-fn refusal(stored: &Object, object: &Object, freshness: Freshness) -> Option<Refusal> {
+fn refusal(stored: &Object, object: &Object, consistency: ReadConsistency) -> Option<Refusal> {
     let (before, now) = (stored.resource_version(), object.resource_version());
     if before == now {
         // At the same revision, the whole object wins over its metadata. Otherwise the content decides: a CRD with another
@@ -452,7 +452,7 @@ fn refusal(stored: &Object, object: &Object, freshness: Freshness) -> Option<Ref
         return is_same.then_some(Refusal::Same);
     }
     // Revisions of different uids are not comparable: they can be from before and after a restored backup.
-    let is_older = freshness == Freshness::InOrder
+    let is_older = consistency == ReadConsistency::Watch
         && compare(before, now) == Some(Ordering::Greater)
         && stored.uid() == object.uid();
     is_older.then_some(Refusal::Older)
@@ -497,10 +497,10 @@ mod tests {
         state.index_namespaces();
         let json = br#"{"metadata":{"name":"a","namespace":"n","resourceVersion":"1"}}"#;
         let object = Arc::new(Object::from_slice(json).unwrap());
-        state.enter(&object, Freshness::InOrder, &Functions::default(), None);
+        state.enter(&object, ReadConsistency::Watch, &Functions::default(), None);
         let count = |state: &State| state.indexes.namespaces().unwrap().count("n");
         assert_eq!(count(&state), 1);
-        state.remove(&object, Freshness::InOrder);
+        state.remove(&object, ReadConsistency::Watch);
         assert_eq!(count(&state), 0);
     }
 }

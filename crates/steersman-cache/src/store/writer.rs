@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc};
 use super::{
     Inner,
     indexes::{self, Functions},
-    state::{Freshness, Stored},
+    state::{ReadConsistency, Stored},
 };
 use crate::{Object, Revision};
 
@@ -66,11 +66,11 @@ impl StoreWriter {
     ///
     /// Does not change the [revision](Self::set_revision) of the store: the items of a list do not say how far the store is.
     pub fn apply(&mut self, object: impl Into<Arc<Object>>) -> Option<Change> {
-        self.enter(object.into(), Freshness::InOrder)
+        self.enter(object.into(), ReadConsistency::Watch)
     }
 
-    /// As [`apply`](Self::apply). An object of a list of the newest state replaces the stored one, whatever its revision.
-    pub(crate) fn enter(&mut self, object: Arc<Object>, freshness: Freshness) -> Option<Change> {
+    /// Same as [`apply`](Self::apply). An object of a list of the newest state replaces the stored one, whatever its revision.
+    pub(crate) fn enter(&mut self, object: Arc<Object>, consistency: ReadConsistency) -> Option<Change> {
         let (object, functions, values) =
             if self.inner.is_plain() && !self.inner.read().indexes.has_functions() {
                 (self.inner.shape(object), Functions::default(), None)
@@ -78,20 +78,24 @@ impl StoreWriter {
                 // Check first whether the object changes anything: most objects of a relist do not.
                 let functions = {
                     let mut state = self.inner.write();
-                    if state.refuses(&object, freshness) {
+                    if state.refuses(&object, consistency) {
                         return None;
                     }
                     Arc::clone(state.indexes.functions())
                 };
                 if !self.inner.admits(&object) {
-                    return self.inner.write().remove(&object, freshness).map(Change::Removed);
+                    return self
+                        .inner
+                        .write()
+                        .remove(&object, consistency)
+                        .map(Change::Removed);
                 }
                 let object = self.inner.shape(object);
                 let values = indexes::compute(&functions, &object);
                 (object, functions, Some(values))
             };
         let mut state = self.inner.write();
-        match state.enter(&object, freshness, &functions, values) {
+        match state.enter(&object, consistency, &functions, values) {
             Stored::Refused => None,
             Stored::Now { old: Some(old), .. } => Some(Change::Updated { old, new: object }),
             Stored::Now { old: None, .. } => Some(Change::Added(object)),
@@ -100,7 +104,7 @@ impl StoreWriter {
 
     /// Removes a deleted object, and returns the stored one. Returns `None` if it was not stored or the stored one is newer.
     pub fn remove(&mut self, object: &Object) -> Option<Arc<Object>> {
-        self.inner.write().remove(object, Freshness::InOrder)
+        self.inner.write().remove(object, ReadConsistency::Watch)
     }
 
     /// Begins a relist: from now on the store marks which objects arrive. Abandons a relist in progress.
@@ -110,12 +114,12 @@ impl StoreWriter {
 
     /// Ends a relist: removes and returns the objects that did not arrive since it began. Does nothing without a relist.
     pub fn end_replace(&mut self) -> Vec<Arc<Object>> {
-        self.end_list(Freshness::InOrder)
+        self.end_list(ReadConsistency::Watch)
     }
 
-    /// As [`end_replace`](Self::end_replace), for a list that can be one of the newest state.
-    pub(crate) fn end_list(&mut self, freshness: Freshness) -> Vec<Arc<Object>> {
-        self.inner.write().end_replace(freshness)
+    /// Same as [`end_replace`](Self::end_replace), for a list that can be one of the newest state.
+    pub(crate) fn end_list(&mut self, consistency: ReadConsistency) -> Vec<Arc<Object>> {
+        self.inner.write().end_replace(consistency)
     }
 
     /// Abandons a relist. Objects that arrived with it stay, and so do all others.
@@ -128,14 +132,14 @@ impl StoreWriter {
         self.advance_to(revision.as_str());
     }
 
-    /// As [`set_revision`](Self::set_revision), for a revision in text form, such as an object's `resourceVersion`.
+    /// Same as [`set_revision`](Self::set_revision), for a revision in text form, such as an object's `resourceVersion`.
     pub fn advance_to(&mut self, resource_version: &str) {
-        self.advance(resource_version, Freshness::InOrder);
+        self.advance(resource_version, ReadConsistency::Watch);
     }
 
-    /// As [`advance_to`](Self::advance_to), but a list of the newest state can move the revision backwards.
-    pub(crate) fn advance(&mut self, resource_version: &str, freshness: Freshness) {
-        self.inner.write().advance(resource_version, freshness);
+    /// Same as [`advance_to`](Self::advance_to), but a list of the newest state can move the revision backwards.
+    pub(crate) fn advance(&mut self, resource_version: &str, consistency: ReadConsistency) {
+        self.inner.write().advance(resource_version, consistency);
         self.inner.notify_progress();
     }
 
@@ -144,7 +148,7 @@ impl StoreWriter {
         self.inner.read().take_lost()
     }
 
-    /// As [`take_lost`](Self::take_lost) at the end of a list, when this is known of all earlier writes.
+    /// Same as [`take_lost`](Self::take_lost) at the end of a list, when this is known of all earlier writes.
     pub(crate) fn take_all_lost(&mut self) -> Vec<Arc<Object>> {
         let state = self.inner.read();
         state.settle_layers();
@@ -157,13 +161,16 @@ impl StoreWriter {
     }
 
     /// Records that a namespace has its own list from now on, and whether the list of all namespaces contained it before.
-    pub(crate) fn part(&mut self, namespace: &str, was_in_whole: bool) {
-        self.inner.write().reached().part(namespace, was_in_whole);
+    pub(crate) fn add_namespace(&mut self, namespace: &str, was_in_whole: bool) {
+        self.inner
+            .write()
+            .reached()
+            .add_namespace(namespace, was_in_whole);
     }
 
     /// Records that a namespace no longer has its own list.
-    pub(crate) fn unite(&mut self, namespace: &str) {
-        self.inner.write().reached().unite(namespace);
+    pub(crate) fn remove_namespace(&mut self, namespace: &str) {
+        self.inner.write().reached().remove_namespace(namespace);
     }
 
     /// Records that a list of a namespace begins. The caller compares its contents.
@@ -172,8 +179,8 @@ impl StoreWriter {
     }
 
     /// Records that the last list of a namespace that began is complete.
-    pub(crate) fn end_part(&mut self, namespace: &str, freshness: Freshness) {
-        self.inner.write().reached().end(namespace, freshness);
+    pub(crate) fn end_part(&mut self, namespace: &str, consistency: ReadConsistency) {
+        self.inner.write().reached().end(namespace, consistency);
     }
 
     /// Sets the revision of a namespace with its own list, and of the whole store if that is known.
@@ -182,11 +189,11 @@ impl StoreWriter {
         namespace: &str,
         revision: &str,
         whole: Option<&str>,
-        freshness: Freshness,
+        consistency: ReadConsistency,
     ) {
         self.inner
             .write()
-            .advance_part(namespace, revision, whole, freshness);
+            .advance_part(namespace, revision, whole, consistency);
         self.inner.notify_progress();
     }
 

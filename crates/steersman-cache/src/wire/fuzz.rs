@@ -276,7 +276,7 @@ fn check_event(line: &[u8]) -> Result<(), String> {
             is_it.then_some(()).ok_or(format!("code {}", status.code))
         }
         // The input is malformed; the result must not be an object.
-        (_, WatchEvent::Invalid(_)) | (None | Some("ERROR"), WatchEvent::Rubbish { .. }) => Ok(()),
+        (_, WatchEvent::Invalid(_)) | (None | Some("ERROR"), WatchEvent::Malformed { .. }) => Ok(()),
         (kind, event) => Err(format!("{kind:?} is taken as {event:?}")),
     }
 }

@@ -87,7 +87,7 @@ pub(crate) enum WatchEvent {
     /// An event with an invalid object.
     Invalid(InvalidObject),
     /// A line that is no watch event, such as a line of a web page, or an error without a status.
-    Rubbish {
+    Malformed {
         reason: String,
     },
     /// An empty line.
@@ -103,7 +103,7 @@ impl WatchEvent {
                 Some(Kind::Error) => no_status(&error),
                 Some(_) => Self::Invalid(error),
                 None if line.trim_ascii().is_empty() => Self::Nothing,
-                None => Self::Rubbish {
+                None => Self::Malformed {
                     reason: format!("a line is no event of a watch: {error}"),
                 },
             }
@@ -187,7 +187,7 @@ fn error(object: &[u8]) -> WatchEvent {
 }
 
 fn no_status(error: &dyn std::fmt::Display) -> WatchEvent {
-    WatchEvent::Rubbish {
+    WatchEvent::Malformed {
         reason: format!("cannot decode the error event of the watch: {error}"),
     }
 }
@@ -290,7 +290,7 @@ mod tests {
             r#"{"type":"ERROR","object":"gone"}"#,
         ] {
             let event = WatchEvent::parse(text.as_bytes());
-            assert!(matches!(event, WatchEvent::Rubbish { .. }), "{text}: {event:?}");
+            assert!(matches!(event, WatchEvent::Malformed { .. }), "{text}: {event:?}");
         }
     }
 

@@ -73,7 +73,7 @@ impl<K> KindClient<K> {
     /// Returns the media types to request for an object and for a list.
     pub(super) fn forms(&self) -> [&'static str; 2] {
         match self.wanted {
-            ObjectDetail::Whole => [JSON, JSON],
+            ObjectDetail::Full => [JSON, JSON],
             ObjectDetail::Metadata => metadata::FORMS,
         }
     }

@@ -346,6 +346,6 @@ impl Client {
     }
 
     pub(super) fn kind<K: Kind>(&self) -> KindClient<K> {
-        self.of_as(&Resource::of::<K>(), ObjectDetail::Whole)
+        self.of_as(&Resource::of::<K>(), ObjectDetail::Full)
     }
 }

@@ -202,7 +202,7 @@ impl PresenceIndex {
             Trust::Closed => return Verdict::Ask,
             Trust::Watched => {}
         }
-        let told = match self.defined(resource) {
+        let published = match self.defined(resource) {
             Some(defined) => defined.presence_status(resource),
             None if self.undecodable.contains(&definition_name(resource)) => return Verdict::Ask,
             None => PresenceStatus::new(Presence::Absent, format!("{resource} is not installed")),
@@ -212,13 +212,13 @@ impl PresenceIndex {
         let may_be_elsewhere = match self.trust_services {
             Trust::Watched => self.has_service(resource),
             // The watch will be in sync soon.
-            Trust::NotYet if !told.is_present() => return Verdict::Known(pending(resource)),
+            Trust::NotYet if !published.is_present() => return Verdict::Known(pending(resource)),
             Trust::NotYet => false,
-            Trust::Closed | Trust::Lost(_) => !told.is_present(),
+            Trust::Closed | Trust::Lost(_) => !published.is_present(),
         };
         match may_be_elsewhere {
             true => Verdict::Ask,
-            false => Verdict::Known(told),
+            false => Verdict::Known(published),
         }
     }
 
@@ -296,8 +296,8 @@ mod tests {
         }
     }
 
-    fn presence(facts: &PresenceIndex, resource: &Resource) -> Presence {
-        match facts.judge(resource) {
+    fn presence(index: &PresenceIndex, resource: &Resource) -> Presence {
+        match index.judge(resource) {
             Verdict::Known(presence_status) => presence_status.presence,
             Verdict::Ask => panic!("{resource} is left to discovery"),
         }
@@ -306,14 +306,14 @@ mod tests {
     // R170
     #[test]
     fn presence_is_that_of_the_served_version() {
-        let mut facts = watched();
-        facts.define("widgets.example.com", "1", &definition(true, "True"));
-        assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
-        assert_eq!(presence(&facts, &widgets("v2")), Presence::Absent);
-        facts.define("widgets.example.com", "1", &definition(false, "True"));
-        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
-        facts.define("widgets.example.com", "1", &definition(true, "False"));
-        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+        let mut index = watched();
+        index.define("widgets.example.com", "1", &definition(true, "True"));
+        assert_eq!(presence(&index, &widgets("v1")), Presence::Present);
+        assert_eq!(presence(&index, &widgets("v2")), Presence::Absent);
+        index.define("widgets.example.com", "1", &definition(false, "True"));
+        assert_eq!(presence(&index, &widgets("v1")), Presence::Absent);
+        index.define("widgets.example.com", "1", &definition(true, "False"));
+        assert_eq!(presence(&index, &widgets("v1")), Presence::Absent);
     }
 
     #[test]
@@ -322,28 +322,28 @@ mod tests {
             "spec": {"group": "example.com", "names": {"plural": "widgets"}, "scope": "Cluster", "versions": []},
             "status": {"conditions": null, "storedVersions": null},
         });
-        let mut facts = watched();
-        facts.define("widgets.example.com", "1", &serde_json::from_value(new).unwrap());
-        let Verdict::Known(presence_status) = facts.judge(&widgets("v1")) else {
+        let mut index = watched();
+        index.define("widgets.example.com", "1", &serde_json::from_value(new).unwrap());
+        let Verdict::Known(presence_status) = index.judge(&widgets("v1")) else {
             panic!()
         };
         assert!(
             presence_status.reason.ends_with("not established yet"),
             "{presence_status}"
         );
-        assert_eq!(facts.is_namespaced(&widgets("v1")), Some(false));
+        assert_eq!(index.is_namespaced(&widgets("v1")), Some(false));
     }
 
     // R171
     #[test]
     fn guarantee_5_a_definition_made_anew_is_another_incarnation() {
-        let mut facts = watched();
-        facts.define("widgets.example.com", "1", &definition(true, "True"));
-        let Verdict::Known(first) = facts.judge(&widgets("v1")) else {
+        let mut index = watched();
+        index.define("widgets.example.com", "1", &definition(true, "True"));
+        let Verdict::Known(first) = index.judge(&widgets("v1")) else {
             panic!()
         };
-        facts.define("widgets.example.com", "2", &definition(true, "True"));
-        let Verdict::Known(second) = facts.judge(&widgets("v1")) else {
+        index.define("widgets.example.com", "2", &definition(true, "True"));
+        let Verdict::Known(second) = index.judge(&widgets("v1")) else {
             panic!()
         };
         assert_ne!(first, second);
@@ -351,101 +351,101 @@ mod tests {
 
     #[test]
     fn guarantee_2_an_unserved_group_is_absent_without_a_request() {
-        let mut facts = watched();
-        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
-        facts.trust_services = Trust::Closed;
-        assert_eq!(facts.judge(&widgets("v1")), Verdict::Ask);
+        let mut index = watched();
+        assert_eq!(presence(&index, &widgets("v1")), Presence::Absent);
+        index.trust_services = Trust::Closed;
+        assert_eq!(index.judge(&widgets("v1")), Verdict::Ask);
     }
 
     #[test]
     fn an_aggregated_group_is_left_to_discovery() {
-        let mut facts = watched();
+        let mut index = watched();
         let service = json!({"spec": {"group": "example.com", "version": "v1", "service": {"name": "x"}}});
-        facts.serve("v1.example.com", &serde_json::from_value(service).unwrap());
-        assert_eq!(facts.judge(&widgets("v1")), Verdict::Ask);
-        facts.unserve("v1.example.com");
-        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+        index.serve("v1.example.com", &serde_json::from_value(service).unwrap());
+        assert_eq!(index.judge(&widgets("v1")), Verdict::Ask);
+        index.unserve("v1.example.com");
+        assert_eq!(presence(&index, &widgets("v1")), Presence::Absent);
     }
 
     #[test]
     fn a_version_that_a_service_has_is_left_to_discovery_also_beside_definitions() {
-        let mut facts = watched();
-        facts.define("gadgets.example.com", "1", &gadgets());
-        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+        let mut index = watched();
+        index.define("gadgets.example.com", "1", &gadgets());
+        assert_eq!(presence(&index, &widgets("v1")), Presence::Absent);
         let service = json!({"spec": {"group": "example.com", "version": "v1", "service": {"name": "x"}}});
-        facts.serve("v1.example.com", &serde_json::from_value(service).unwrap());
-        assert_eq!(facts.judge(&widgets("v1")), Verdict::Ask);
-        assert_eq!(presence(&facts, &widgets("v2")), Presence::Absent);
+        index.serve("v1.example.com", &serde_json::from_value(service).unwrap());
+        assert_eq!(index.judge(&widgets("v1")), Verdict::Ask);
+        assert_eq!(presence(&index, &widgets("v2")), Presence::Absent);
     }
 
     /// For example authorization.openshift.io: one kind has a CRD, and an aggregated API server has the others.
     #[test]
     fn guarantee_3_undefined_kinds_are_left_to_discovery_while_services_are_unknown() {
-        let mut facts = watched();
-        facts.define("gadgets.example.com", "1", &gadgets());
-        facts.define("widgets.example.com", "1", &definition(true, "True"));
+        let mut index = watched();
+        index.define("gadgets.example.com", "1", &gadgets());
+        index.define("widgets.example.com", "1", &definition(true, "True"));
         let other = Resource::new("example.com", "v1", "Other", "others");
         for trust in [Trust::Closed, Trust::Lost("unreachable".into())] {
-            facts.trust_services = trust;
-            assert_eq!(facts.judge(&other), Verdict::Ask);
-            assert_eq!(facts.judge(&widgets("v2")), Verdict::Ask);
-            assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
+            index.trust_services = trust;
+            assert_eq!(index.judge(&other), Verdict::Ask);
+            assert_eq!(index.judge(&widgets("v2")), Verdict::Ask);
+            assert_eq!(presence(&index, &widgets("v1")), Presence::Present);
         }
         // They will be in sync soon: kinds with a CRD are decided at once, and the others wait.
-        facts.trust_services = Trust::NotYet;
-        assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
-        assert_eq!(presence(&facts, &other), Presence::Unknown);
-        assert_eq!(presence(&facts, &widgets("v2")), Presence::Unknown);
+        index.trust_services = Trust::NotYet;
+        assert_eq!(presence(&index, &widgets("v1")), Presence::Present);
+        assert_eq!(presence(&index, &other), Presence::Unknown);
+        assert_eq!(presence(&index, &widgets("v2")), Presence::Unknown);
     }
 
     #[test]
     fn guarantee_3_a_version_of_a_service_is_left_to_discovery_despite_its_definition() {
-        let mut facts = watched();
-        facts.define("widgets.example.com", "1", &definition(true, "True"));
+        let mut index = watched();
+        index.define("widgets.example.com", "1", &definition(true, "True"));
         for version in ["v1", "v2"] {
             let service =
                 json!({"spec": {"group": "example.com", "version": version, "service": {"name": "x"}}});
             let name = format!("{version}.example.com");
-            facts.serve(&name, &serde_json::from_value(service).unwrap());
-            assert_eq!(facts.judge(&widgets(version)), Verdict::Ask);
-            facts.unserve(&name);
+            index.serve(&name, &serde_json::from_value(service).unwrap());
+            assert_eq!(index.judge(&widgets(version)), Verdict::Ask);
+            index.unserve(&name);
         }
-        assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
-        assert_eq!(presence(&facts, &widgets("v2")), Presence::Absent);
+        assert_eq!(presence(&index, &widgets("v1")), Presence::Present);
+        assert_eq!(presence(&index, &widgets("v2")), Presence::Absent);
     }
 
     #[test]
     fn a_service_that_was_made_for_definitions_does_not_outlive_them() {
-        let mut facts = watched();
+        let mut index = watched();
         let labels = json!({"kube-aggregator.kubernetes.io/automanaged": "true"});
         let service =
             json!({"metadata": {"labels": labels}, "spec": {"group": "example.com", "version": "v1"}});
-        facts.serve("v1.example.com", &serde_json::from_value(service).unwrap());
-        facts.define("widgets.example.com", "1", &definition(true, "True"));
-        assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
-        facts.undefine("widgets.example.com");
-        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+        index.serve("v1.example.com", &serde_json::from_value(service).unwrap());
+        index.define("widgets.example.com", "1", &definition(true, "True"));
+        assert_eq!(presence(&index, &widgets("v1")), Presence::Present);
+        index.undefine("widgets.example.com");
+        assert_eq!(presence(&index, &widgets("v1")), Presence::Absent);
     }
 
     #[test]
     fn guarantee_3_a_kind_whose_definition_cannot_be_decoded_is_left_to_discovery() {
-        let (mut facts, name) = (watched(), "widgets.example.com");
-        facts.define_undecodable(name);
-        assert_eq!(facts.judge(&widgets("v1")), Verdict::Ask);
-        facts.define(name, "1", &definition(true, "True"));
-        facts.define_undecodable(name);
-        assert_eq!(presence(&facts, &widgets("v1")), Presence::Present);
-        facts.undefine(name);
-        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
-        facts.define_undecodable(name);
-        facts.undefine(name);
-        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+        let (mut index, name) = (watched(), "widgets.example.com");
+        index.define_undecodable(name);
+        assert_eq!(index.judge(&widgets("v1")), Verdict::Ask);
+        index.define(name, "1", &definition(true, "True"));
+        index.define_undecodable(name);
+        assert_eq!(presence(&index, &widgets("v1")), Presence::Present);
+        index.undefine(name);
+        assert_eq!(presence(&index, &widgets("v1")), Presence::Absent);
+        index.define_undecodable(name);
+        index.undefine(name);
+        assert_eq!(presence(&index, &widgets("v1")), Presence::Absent);
 
-        facts.serve_undecodable("v1.example.com");
-        assert_eq!(facts.judge(&widgets("v1")), Verdict::Ask);
-        assert_eq!(presence(&facts, &widgets("v2")), Presence::Absent);
-        facts.unserve("v1.example.com");
-        assert_eq!(presence(&facts, &widgets("v1")), Presence::Absent);
+        index.serve_undecodable("v1.example.com");
+        assert_eq!(index.judge(&widgets("v1")), Verdict::Ask);
+        assert_eq!(presence(&index, &widgets("v2")), Presence::Absent);
+        index.unserve("v1.example.com");
+        assert_eq!(presence(&index, &widgets("v1")), Presence::Absent);
     }
 
     #[test]

@@ -52,15 +52,13 @@ pub(super) async fn probe(client: &kube::Client, clock: &dyn Clock, resource: &R
         let turn = turns.acquire().await;
         let asked = clock.now();
         let began = *began.get_or_insert(asked);
-        let answer = tokio::select! {
-            biased;
-            answer = ask(client, resource) => answer,
-            () = clock.sleep_until(asked + ANSWER_WITHIN) => ProbeAnswer::Ready,
-        };
+        let answer = clock
+            .timeout_at(asked + ANSWER_WITHIN, ask(client, resource))
+            .await;
         drop(turn);
         let now = clock.now();
         let waited = now.saturating_since(began);
-        match answer {
+        match answer.unwrap_or(ProbeAnswer::Ready) {
             ProbeAnswer::Ready => return,
             ProbeAnswer::Filling if waited >= FILLING_AT_MOST => return,
             ProbeAnswer::Filling | ProbeAnswer::Unknown => {}

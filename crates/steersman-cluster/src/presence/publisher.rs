@@ -53,7 +53,7 @@ impl PresencePublisher {
     }
 
     /// Publishes a presence, if it differs from the last one.
-    pub(super) fn tell(&mut self, mut presence_status: PresenceStatus, namespaced: Option<bool>) {
+    pub(super) fn publish(&mut self, mut presence_status: PresenceStatus, namespaced: Option<bool>) {
         match presence_status.presence {
             Presence::Present => {
                 let uid = presence_status.incarnation.take();
@@ -118,7 +118,7 @@ mod tests {
     fn incarnations(presence_statuses: &[(Presence, Option<&str>)]) -> Vec<Option<Arc<str>>> {
         let mut told = PresencePublisher::new(presence_status(Presence::Unknown, None));
         let tell = |(presence, uid): &(Presence, Option<&str>)| {
-            told.tell(presence_status(*presence, *uid), None);
+            told.publish(presence_status(*presence, *uid), None);
             told.now().incarnation
         };
         presence_statuses.iter().map(tell).collect()
@@ -143,7 +143,7 @@ mod tests {
     fn guarantee_5_another_scope_in_discovery_is_another_incarnation() {
         let mut told = PresencePublisher::new(presence_status(Presence::Unknown, None));
         let found = [Some(true), None, Some(true), Some(false)].map(|namespaced| {
-            told.tell(presence_status(Presence::Present, None), namespaced);
+            told.publish(presence_status(Presence::Present, None), namespaced);
             told.now().incarnation
         });
         assert_eq!([&found[0]; 2], [&found[1], &found[2]]);
@@ -154,10 +154,10 @@ mod tests {
     fn guarantee_5_a_definition_with_another_scope_than_discovery_found_is_another_incarnation() {
         for (namespaced, is_same) in [(Some(true), true), (Some(false), false)] {
             let mut told = PresencePublisher::new(presence_status(Presence::Unknown, None));
-            told.tell(presence_status(Presence::Present, None), Some(true));
+            told.publish(presence_status(Presence::Present, None), Some(true));
             let found = told.now().incarnation;
             assert_eq!(told.is_of(&"1".into(), namespaced), is_same);
-            told.tell(presence_status(Presence::Present, Some("1")), namespaced);
+            told.publish(presence_status(Presence::Present, Some("1")), namespaced);
             assert_eq!(told.now().incarnation == found, is_same);
         }
     }

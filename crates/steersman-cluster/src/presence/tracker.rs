@@ -45,18 +45,18 @@ pub(super) struct Tracker {
 }
 
 struct Shared {
-    facts: Mutex<PresenceIndex>,
-    asked: Mutex<BTreeMap<Resource, Entry>>,
+    index: Mutex<PresenceIndex>,
+    subscriptions: Mutex<BTreeMap<Resource, Entry>>,
     changed: Notify,
 }
 
 /// A kind with subscribers.
 struct Entry {
-    told: PresencePublisher,
+    publisher: PresencePublisher,
     /// Number of subscribers for each interval.
     intervals: BTreeMap<Duration, usize>,
     /// Answers of discovery that count, while the kind is left to discovery.
-    left: Option<Since>,
+    discovery_since: Option<Since>,
 }
 
 /// State of a watched object.
@@ -68,7 +68,7 @@ enum Observed<P> {
 }
 
 /// A subscriber of a kind. The tracker runs while there is at least one.
-pub(super) struct Asked {
+pub(super) struct Subscription {
     tracker: Arc<Tracker>,
     resource: Resource,
     interval: Duration,
@@ -81,24 +81,24 @@ impl Tracker {
         changes: &Arc<watch::Sender<()>>,
     ) -> Self {
         let shared = Arc::new(Shared {
-            facts: Mutex::default(),
-            asked: Mutex::default(),
+            index: Mutex::default(),
+            subscriptions: Mutex::default(),
             changed: Notify::new(),
         });
-        let definitions = watch_facts::<CustomResourceDefinition, Definition>(
+        let definitions = watch_objects::<CustomResourceDefinition, Definition>(
             context,
             &shared,
-            |facts, name, uid, definition| match definition {
-                Observed::Decoded(definition) => facts.define(name, uid, definition),
-                Observed::Undecodable => facts.define_undecodable(name),
-                Observed::Deleted => facts.undefine(name),
+            |index, name, uid, definition| match definition {
+                Observed::Decoded(definition) => index.define(name, uid, definition),
+                Observed::Undecodable => index.define_undecodable(name),
+                Observed::Deleted => index.undefine(name),
             },
         );
         let services =
-            watch_facts::<APIService, Service>(context, &shared, |facts, name, _, service| match service {
-                Observed::Decoded(service) => facts.serve(name, service),
-                Observed::Undecodable => facts.serve_undecodable(name),
-                Observed::Deleted => facts.unserve(name),
+            watch_objects::<APIService, Service>(context, &shared, |index, name, _, service| match service {
+                Observed::Decoded(service) => index.serve(name, service),
+                Observed::Undecodable => index.serve_undecodable(name),
+                Observed::Deleted => index.unserve(name),
             });
         let follower = Follower {
             shared: Arc::clone(&shared),
@@ -120,49 +120,53 @@ impl Tracker {
         }
     }
 
-    pub(super) fn ask(
+    pub(super) fn subscribe(
         tracker: &Arc<Self>,
         resource: &Resource,
         interval: Duration,
-    ) -> (Asked, watch::Receiver<PresenceStatus>) {
-        let mut asked = tracker.shared.asked();
-        let entry = asked.entry(resource.clone()).or_insert_with(|| Entry {
-            told: PresencePublisher::new(pending(resource)),
+    ) -> (Subscription, watch::Receiver<PresenceStatus>) {
+        let mut subscriptions = tracker.shared.subscriptions();
+        let entry = subscriptions.entry(resource.clone()).or_insert_with(|| Entry {
+            publisher: PresencePublisher::new(pending(resource)),
             intervals: BTreeMap::new(),
-            left: None,
+            discovery_since: None,
         });
         *entry.intervals.entry(interval).or_default() += 1;
-        let presence_statuses = entry.told.subscribe();
-        drop(asked);
+        let presence_statuses = entry.publisher.subscribe();
+        drop(subscriptions);
         tracker.shared.changed.notify_one();
-        let asked = Asked {
+        let subscriptions = Subscription {
             tracker: Arc::clone(tracker),
             resource: resource.clone(),
             interval,
         };
-        (asked, presence_statuses)
+        (subscriptions, presence_statuses)
     }
 
     /// Returns the presence of a kind, with or without a subscriber.
     pub(super) fn presence(&self, resource: &Resource) -> Presence {
-        let told = self.shared.asked().get(resource).map(|entry| entry.told.now());
-        let judged = match self.shared.facts().judge(resource) {
+        let published = self
+            .shared
+            .subscriptions()
+            .get(resource)
+            .map(|entry| entry.publisher.now());
+        let judged = match self.shared.index().judge(resource) {
             Verdict::Known(presence_status) => presence_status.presence,
             Verdict::Ask => Presence::Unknown,
         };
-        match told {
+        match published {
             None => judged,
             // The known presence is not published yet.
-            Some(told) if told.is_pending && judged == Presence::Absent => judged,
-            Some(told) => told.presence,
+            Some(published) if published.is_pending && judged == Presence::Absent => judged,
+            Some(published) => published.presence,
         }
     }
 
     pub(super) fn all(&self) -> Vec<(Resource, PresenceStatus)> {
-        let asked = self.shared.asked();
-        let all = asked
+        let subscriptions = self.shared.subscriptions();
+        let all = subscriptions
             .iter()
-            .map(|(resource, entry)| (resource.clone(), entry.told.now()));
+            .map(|(resource, entry)| (resource.clone(), entry.publisher.now()));
         all.collect()
     }
 }
@@ -174,10 +178,10 @@ impl Drop for Tracker {
     }
 }
 
-impl Drop for Asked {
+impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut asked = self.tracker.shared.asked();
-        let Some(entry) = asked.get_mut(&self.resource) else {
+        let mut subscriptions = self.tracker.shared.subscriptions();
+        let Some(entry) = subscriptions.get_mut(&self.resource) else {
             return;
         };
         if let Some(count) = entry.intervals.get_mut(&self.interval) {
@@ -187,30 +191,30 @@ impl Drop for Asked {
             }
         }
         if entry.intervals.is_empty() {
-            asked.remove(&self.resource);
+            subscriptions.remove(&self.resource);
             self.tracker.shared.changed.notify_one();
         }
     }
 }
 
-impl fmt::Debug for Asked {
+impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Asked").field(&self.resource).finish()
+        f.debug_tuple("Subscription").field(&self.resource).finish()
     }
 }
 
 impl Shared {
-    fn facts(&self) -> MutexGuard<'_, PresenceIndex> {
-        self.facts.lock()
+    fn index(&self) -> MutexGuard<'_, PresenceIndex> {
+        self.index.lock()
     }
 
-    fn asked(&self) -> MutexGuard<'_, BTreeMap<Resource, Entry>> {
-        self.asked.lock()
+    fn subscriptions(&self) -> MutexGuard<'_, BTreeMap<Resource, Entry>> {
+        self.subscriptions.lock()
     }
 }
 
-/// Updates the facts from the objects of a kind, of which only `P` is kept.
-fn watch_facts<K, P>(
+/// Updates the index from the objects of a kind, of which only `P` is kept.
+fn watch_objects<K, P>(
     context: &InformerContext,
     shared: &Arc<Shared>,
     note: fn(&mut PresenceIndex, &str, &str, Observed<&P>),
@@ -234,7 +238,7 @@ where
                 Observed::Undecodable
             }
         };
-        note(&mut shared.facts(), object.name(), object.uid(), observed);
+        note(&mut shared.index(), object.name(), object.uid(), observed);
         shared.changed.notify_one();
     });
     (informer, registration)
@@ -277,7 +281,7 @@ impl Follower {
         loop {
             let health = self.informers.each_ref().map(Informer::health);
             self.trust(&health);
-            let open = self.tell();
+            let open = self.publish();
             self.changes.send_replace(());
             self.probe(&open.unconfirmed, &probing);
             let next = self.next_question(&open);
@@ -339,38 +343,40 @@ impl Follower {
     }
 
     fn trust(&mut self, health: &[Health; 2]) {
-        let mut facts = self.shared.facts();
-        let now = trust(&facts.trust_definitions, &health[0]);
-        if facts.trust_definitions != Trust::Closed && now == Trust::Closed {
+        let mut index = self.shared.index();
+        let now = trust(&index.trust_definitions, &health[0]);
+        if index.trust_definitions != Trust::Closed && now == Trust::Closed {
             // The answers of discovery are from before CRDs were watched.
             self.discovery.forget();
         }
-        facts.trust_definitions = now;
-        facts.trust_services = trust(&facts.trust_services, &health[1]);
+        index.trust_definitions = now;
+        index.trust_services = trust(&index.trust_services, &health[1]);
     }
 
     /// Publishes the presence of all kinds.
-    fn tell(&mut self) -> Open {
+    fn publish(&mut self) -> Open {
         let mut open = Open::default();
-        let facts = self.shared.facts();
-        let mut asked = self.shared.asked();
-        let intervals = asked.values().flat_map(|entry| entry.intervals.keys());
+        let index = self.shared.index();
+        let mut subscriptions = self.shared.subscriptions();
+        let intervals = subscriptions.values().flat_map(|entry| entry.intervals.keys());
         open.interval = intervals.min().copied().unwrap_or(POLL_EVERY);
         let mut gone = self.confirmed.clone();
-        for (resource, entry) in asked.iter_mut() {
-            let namespaced = facts.is_namespaced(resource);
-            let verdict = facts.judge(resource);
+        for (resource, entry) in subscriptions.iter_mut() {
+            let namespaced = index.is_namespaced(resource);
+            let verdict = index.judge(resource);
             if let Verdict::Known(_) = verdict {
-                entry.left = None;
+                entry.discovery_since = None;
             }
             let presence_status = match verdict {
                 Verdict::Ask => {
-                    let since = || Since::now(self.clock.now(), &entry.told.now(), open.interval);
-                    let since = *entry.left.get_or_insert_with(since);
+                    let since = || Since::now(self.clock.now(), &entry.publisher.now(), open.interval);
+                    let since = *entry.discovery_since.get_or_insert_with(since);
                     match self.discovery.says(resource, since) {
-                        Some((presence_status, namespaced)) => entry.told.tell(presence_status, namespaced),
-                        None if entry.told.now().presence == Presence::Unknown => {
-                            entry.told.tell(pending(resource), None);
+                        Some((presence_status, namespaced)) => {
+                            entry.publisher.publish(presence_status, namespaced)
+                        }
+                        None if entry.publisher.now().presence == Presence::Unknown => {
+                            entry.publisher.publish(pending(resource), None);
                             open.is_new = true;
                         }
                         // The published presence stays until discovery answers.
@@ -383,14 +389,14 @@ impl Follower {
                     Some(uid) if presence_status.is_present() => {
                         let confirmed = (resource.clone(), Arc::clone(uid));
                         gone.remove(&confirmed);
-                        if self.confirmed.contains(&confirmed) || entry.told.is_of(uid, namespaced) {
+                        if self.confirmed.contains(&confirmed) || entry.publisher.is_of(uid, namespaced) {
                             presence_status
                         } else {
                             open.unconfirmed.insert(confirmed);
                             // A kind with an unknown presence might have been present all the time: unknown is not
                             // absent.
                             let reason = format!("{resource} is about to be served");
-                            match entry.told.now().presence {
+                            match entry.publisher.now().presence {
                                 Presence::Unknown => PresenceStatus::pending(reason),
                                 _ => PresenceStatus::new(Presence::Absent, reason),
                             }
@@ -399,13 +405,13 @@ impl Follower {
                     _ => presence_status,
                 },
             };
-            if presence_status.is_absent() && !entry.told.now().is_absent() {
+            if presence_status.is_absent() && !entry.publisher.now().is_absent() {
                 // The kind can be installed again with another scope. The mapper has what discovery answered.
                 self.mapper.forget_versions(resource);
             }
-            entry.told.tell(presence_status, namespaced);
+            entry.publisher.publish(presence_status, namespaced);
         }
-        drop((facts, asked));
+        drop((index, subscriptions));
         for former in gone {
             self.confirmed.remove(&former);
         }

@@ -169,7 +169,7 @@ impl SetRun {
         let mut body = desired.kept.clone();
         body["metadata"]["uid"] = json!(found.uid());
         let dry = self.members.client().dry_run();
-        let dry = dry.of_as::<Value>(&id.0, ObjectDetail::Whole);
+        let dry = dry.of_as::<Value>(&id.0, ObjectDetail::Full);
         let after = dry.patch(&id.1, &Patch::Apply(&body)).await?;
         let before: Value = serde_json::from_slice(found.bytes()).unwrap_or_default();
         let mut fields = Vec::new();

@@ -183,7 +183,7 @@ impl Sweep<'_> {
         resource: &Resource,
         query: &Query,
     ) -> Result<Vec<ObjectMeta>, Error> {
-        let client = client.of_as::<PartialObjectMeta<DynamicObject>>(resource, ObjectDetail::Whole);
+        let client = client.of_as::<PartialObjectMeta<DynamicObject>>(resource, ObjectDetail::Full);
         let objects = client.list(query).await?;
         Ok(objects.iter().map(|object| object.metadata.clone()).collect())
     }
@@ -222,7 +222,7 @@ impl Sweep<'_> {
             return Ok(Pruned::Terminating);
         }
         let live = self.members.client().live();
-        let values = live.of_as::<Value>(resource, ObjectDetail::Whole);
+        let values = live.of_as::<Value>(resource, ObjectDetail::Full);
         let mut tries = 0;
         loop {
             let Some(object) = values.get(key).await? else {

@@ -113,7 +113,7 @@ impl Children {
     /// Reads the object with its `managedFields` from the server.
     pub(super) async fn live_value(&self, desired: &Desired) -> Result<Option<Value>, Error> {
         let live = self.client.live();
-        let values = live.of_as::<Value>(desired.resource(), steersman_cache::ObjectDetail::Whole);
+        let values = live.of_as::<Value>(desired.resource(), steersman_cache::ObjectDetail::Full);
         let found = values.get(desired.key()).await?;
         Ok(found.map(Arc::unwrap_or_clone))
     }

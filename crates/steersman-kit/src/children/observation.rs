@@ -16,7 +16,7 @@ impl Children {
         object: &Arc<Object>,
     ) -> Result<Option<Settled>, ChildError> {
         let client = self.client.dry_run();
-        let values = client.of_as::<Value>(desired.resource(), ObjectDetail::Whole);
+        let values = client.of_as::<Value>(desired.resource(), ObjectDetail::Full);
         let answer = match values
             .patch(desired.key(), &desired.apply_patch(object.uid()))
             .await

@@ -319,7 +319,7 @@ async fn guarantee_2_a_deletion_names_the_version_that_was_checked(fixture: Fixt
     };
     call(&stand, one.clone(), &generated(true)).await;
     let member = ObjectKey::new(&ns, "m");
-    let maps = client.of_as::<Value>(&Resource::of::<ConfigMap>(), ObjectDetail::Whole);
+    let maps = client.of_as::<Value>(&Resource::of::<ConfigMap>(), ObjectDetail::Full);
     let checked = maps.get_required(&member).await.unwrap().to_string();
     // Between the read of the member and its deletion, another controller takes it over.
     let owner = json!({"apiVersion": "v1", "kind": "Secret", "name": "x", "uid": "7", "controller": true});

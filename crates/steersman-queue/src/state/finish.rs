@@ -5,9 +5,9 @@ use std::task::Waker;
 
 use steersman_core::MonotonicTime;
 
-use super::{Entrance, State, Wakes};
+use super::{AddRequest, State, Wakes};
 use crate::Key;
-use crate::entry::{Place, Trouble};
+use crate::entry::{Failures, WaitState};
 use crate::inspect::{Cause, Stage, Status};
 use crate::shutdown::Shutdown;
 
@@ -18,11 +18,11 @@ impl<K: Key> State<K> {
     /// This is a separate step, so that the limiter is called outside the lock. No other call ends this flight
     /// meanwhile.
     pub(crate) fn note_failure(&mut self, index: u32, error: Option<Box<str>>, counts: bool) -> (u32, bool) {
-        let trouble = self.entries[index as usize].trouble.get_or_insert_default();
-        let repeats_error = error.is_some() && trouble.error == error;
-        trouble.error = error;
-        trouble.failures = trouble.failures.saturating_add(u32::from(counts));
-        (trouble.failures, repeats_error)
+        let failures = self.entries[index as usize].failures.get_or_insert_default();
+        let repeats_error = error.is_some() && failures.error == error;
+        failures.error = error;
+        failures.count = failures.count.saturating_add(u32::from(counts));
+        (failures.count, repeats_error)
     }
 
     /// Marks a key in flight as added, so that its next item reports the add.
@@ -31,7 +31,7 @@ impl<K: Key> State<K> {
     }
 
     /// Ends a flight. `reset` removes the failures; `again` requeues the key.
-    pub(crate) fn finish(&mut self, index: u32, reset: bool, again: Option<(Entrance, MonotonicTime)>) {
+    pub(crate) fn finish(&mut self, index: u32, reset: bool, again: Option<(AddRequest, MonotonicTime)>) {
         self.flights.remove(&mut self.entries, index);
         self.in_flight -= 1;
         let entry = &mut self.entries[index as usize];
@@ -39,15 +39,15 @@ impl<K: Key> State<K> {
         entry.in_flight = false;
         let discard = std::mem::take(&mut entry.discard);
         if reset || discard {
-            entry.trouble = None;
+            entry.failures = None;
         }
-        if matches!(entry.place, Place::Ready | Place::Passed) {
+        if matches!(entry.wait_state, WaitState::Ready | WaitState::Dirty) {
             self.schedule.release(&mut self.entries, index);
         }
         match again {
-            Some((entrance, now)) if !discard => {
+            Some((request, now)) if !discard => {
                 self.promote(now);
-                self.enqueue(index, entrance, now);
+                self.enqueue(index, request, now);
             }
             _ => self.forget_if_idle(index),
         }
@@ -61,7 +61,7 @@ impl<K: Key> State<K> {
             status.cause = Cause::Added;
         }
         // This queue hands out an add during the flight, with the failures of the key.
-        let reset = self.entries[index as usize].place == Place::Idle;
+        let reset = self.entries[index as usize].wait_state == WaitState::Idle;
         self.finish(index, reset, None);
         (!purged).then_some(status)
     }
@@ -69,7 +69,7 @@ impl<K: Key> State<K> {
     /// Resets the back-off of a key.
     pub(crate) fn forget(&mut self, key: &K, hash: u64) {
         if let Some(index) = self.find(key, hash) {
-            self.entries[index as usize].trouble = None;
+            self.entries[index as usize].failures = None;
             self.forget_if_idle(index);
         }
     }
@@ -127,7 +127,7 @@ impl<K: Key> State<K> {
         let mut indexes: Vec<u32> = self.entries.iter().map(|(index, _)| index as u32).collect();
         indexes.sort_by_key(|&index| {
             let entry = &self.entries[index as usize];
-            let until = (entry.place == Place::Delayed).then(|| self.timers.deadline_of(entry));
+            let until = (entry.wait_state == WaitState::Delayed).then(|| self.timers.deadline_of(entry));
             (until, entry.order)
         });
         let mut remains = Vec::new();
@@ -135,13 +135,13 @@ impl<K: Key> State<K> {
             let entry = &mut self.entries[index as usize];
             // A flight with this mark was purged or reported before; only adds since then count.
             let counts = entry.in_flight && !entry.discard;
-            let waits = entry.place != Place::Idle;
+            let waits = entry.wait_state != WaitState::Idle;
             entry.discard = entry.in_flight;
             if counts || waits {
                 remains.push(self.status_at(index));
             }
             self.unqueue(index);
-            self.entries[index as usize].trouble = None;
+            self.entries[index as usize].failures = None;
             self.forget_if_idle(index);
         }
         remains
@@ -168,21 +168,21 @@ impl<K: Key> State<K> {
         };
         let index = self.find_or_insert(key, hash);
         if failures > 0 {
-            let trouble = Trouble {
-                failures,
+            let failures = Failures {
+                count: failures,
                 error: last_error,
             };
             self.entries[index as usize]
-                .trouble
-                .get_or_insert_with(|| Box::new(trouble));
+                .failures
+                .get_or_insert_with(|| Box::new(failures));
         }
-        let entrance = Entrance {
+        let request = AddRequest {
             priority,
             at,
             cause,
             retractable,
         };
-        self.enqueue(index, entrance, now);
+        self.enqueue(index, request, now);
         true
     }
 }

@@ -8,7 +8,7 @@ use steersman_core::MonotonicTime;
 
 use super::State;
 use crate::Key;
-use crate::entry::Place;
+use crate::entry::WaitState;
 use crate::inspect::{Depth, Stage, Status};
 
 impl<K: Key> State<K> {
@@ -44,14 +44,14 @@ impl<K: Key> State<K> {
 
     pub(super) fn status_at(&self, index: u32) -> Status<K> {
         let entry = &self.entries[index as usize];
-        let stage = match entry.place {
-            place if entry.in_flight => Stage::InFlight {
+        let stage = match entry.wait_state {
+            wait_state if entry.in_flight => Stage::InFlight {
                 since: entry.started,
-                again: place != Place::Idle,
+                again: wait_state != WaitState::Idle,
             },
-            Place::Idle => Stage::Failed,
-            Place::Ready | Place::Passed => Stage::Ready,
-            Place::Delayed => Stage::Delayed {
+            WaitState::Idle => Stage::Failed,
+            WaitState::Ready | WaitState::Dirty => Stage::Ready,
+            WaitState::Delayed => Stage::Delayed {
                 until: self.timers.deadline_of(entry),
             },
         };
@@ -61,27 +61,30 @@ impl<K: Key> State<K> {
             priority: entry.priority,
             since: entry.since,
             cause: entry.cause,
-            failures: entry.failures(),
-            last_error: entry.trouble.as_ref().and_then(|trouble| trouble.error.clone()),
+            failures: entry.failure_count(),
+            last_error: entry
+                .failures
+                .as_ref()
+                .and_then(|failures| failures.error.clone()),
             retractable: entry.retractable,
         }
     }
 
-    /// Returns one more than the highest place that an entry can have.
-    pub(crate) fn places(&self) -> usize {
+    /// Returns one more than the highest slot that an entry can have.
+    pub(crate) fn slots(&self) -> usize {
         self.entries.capacity()
     }
 
     /// Returns the status of all matching keys in these places of the slab.
     pub(crate) fn statuses_in(
         &self,
-        places: Range<usize>,
+        slots: Range<usize>,
         matches: &mut dyn FnMut(&K) -> bool,
         into: &mut Vec<Status<K>>,
     ) {
-        for place in places {
-            if self.entries.get(place).is_some_and(|entry| matches(&entry.key)) {
-                into.push(self.status_at(place as u32));
+        for slot in slots {
+            if self.entries.get(slot).is_some_and(|entry| matches(&entry.key)) {
+                into.push(self.status_at(slot as u32));
             }
         }
     }
@@ -92,10 +95,10 @@ impl<K: Key> State<K> {
             return false;
         };
         let entry = &mut self.entries[index as usize];
-        if !entry.retractable || entry.in_flight || entry.place == Place::Idle {
+        if !entry.retractable || entry.in_flight || entry.wait_state == WaitState::Idle {
             return false;
         }
-        entry.trouble = None;
+        entry.failures = None;
         self.unqueue(index);
         self.forget_if_idle(index);
         true
@@ -110,15 +113,15 @@ impl<K: Key> State<K> {
     }
 
     /// Removes all matching keys in these places of the slab, and returns their number.
-    pub(crate) fn purge_in(&mut self, places: Range<usize>, matches: &mut dyn FnMut(&K) -> bool) -> usize {
+    pub(crate) fn purge_in(&mut self, slots: Range<usize>, matches: &mut dyn FnMut(&K) -> bool) -> usize {
         let mut purged = 0;
-        for place in places {
-            if self.entries.get(place).is_some_and(|entry| matches(&entry.key)) {
-                let index = place as u32;
+        for slot in slots {
+            if self.entries.get(slot).is_some_and(|entry| matches(&entry.key)) {
+                let index = slot as u32;
                 self.unqueue(index);
-                let entry = &mut self.entries[place];
+                let entry = &mut self.entries[slot];
                 entry.discard = entry.in_flight;
-                entry.trouble = None;
+                entry.failures = None;
                 self.forget_if_idle(index);
                 purged += 1;
             }

@@ -10,12 +10,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use steersman_core::{MonotonicTime, TestClock};
-use steersman_queue::{Item, Key, Limiter, Options, Queue};
+use steersman_queue::{Item, Key, Options, Queue, RateLimiter};
 
 /// So many seconds with every failure, so that tests can count.
 pub struct Steps;
 
-impl<K> Limiter<K> for Steps {
+impl<K> RateLimiter<K> for Steps {
     fn delay(&self, _key: &K, failures: u32, _now: MonotonicTime) -> Duration {
         seconds(u64::from(failures))
     }
@@ -35,7 +35,10 @@ pub fn queue<K: Key>() -> (Queue<K>, TestClock) {
 
 pub fn queue_with<K: Key>(options: Options<K>) -> (Queue<K>, TestClock) {
     let clock = TestClock::new();
-    (Queue::new(Arc::new(clock.clone()), options.limiter(Steps)), clock)
+    (
+        Queue::new(Arc::new(clock.clone()), options.rate_limiter(Steps)),
+        clock,
+    )
 }
 
 /// Takes a key that must be there.

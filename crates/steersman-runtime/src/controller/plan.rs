@@ -15,9 +15,10 @@ use super::LateSeries;
 use crate::{
     BoxReconciler, ControllerError, Metrics, Options, RequestKey,
     cluster_session::OnClusterRemoved,
+    kind::KindSpec,
     metrics::{DeclaredMetric, Queued, Series},
     namespaced::Namespaced,
-    source::{AnySource, KindSpec},
+    source::AnySource,
 };
 
 /// The immutable parts of a controller, from which each run starts.

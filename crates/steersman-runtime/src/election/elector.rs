@@ -17,12 +17,12 @@ use steersman_core::{Clock, MonotonicTime, Random, SuspendAwareTime, error_chain
 use tokio::sync::watch;
 
 use super::{
-    Figures, JITTER, OnLoss, Overdue, Settings,
-    campaign::{Ended, Order},
+    ElectionMetrics, JITTER, LeaseLostPolicy, Overdue, Settings,
     follower::{Changed, Follower},
     lock::{LeaseEvent, Lock},
     observation::{Candidate, LeaseObservation, Turn, is_of},
     record::{Record, micro_time},
+    run::{Command, Ended},
 };
 
 /// Reason of a loss without another holder.
@@ -36,18 +36,18 @@ pub(super) struct Elector {
     pub(super) random: Random,
     pub(super) keeper: Arc<LeadershipKeeper>,
     pub(super) warm: watch::Receiver<bool>,
-    pub(super) orders: watch::Receiver<Order>,
-    pub(super) figures: Figures,
-    pub(super) place: StatusHandle,
+    pub(super) commands: watch::Receiver<Command>,
+    pub(super) metrics: ElectionMetrics,
+    pub(super) status: StatusHandle,
     pub(super) overdue: Overdue,
     /// Acquire time of the last term, as long as the lease can contain it.
     pub(super) acquired: Option<String>,
     /// The leader that was last logged.
-    pub(super) named: Option<String>,
+    pub(super) logged_leader: Option<String>,
 }
 
 /// An acquired lease.
-struct Won {
+struct Acquired {
     lease: DynamicObject,
     /// Time before the acquiring request was sent.
     sent: SuspendAwareTime,
@@ -74,23 +74,25 @@ impl Elector {
     /// Competes until it is ordered to end, or until it loses the lease and must not compete again.
     pub(super) async fn run(mut self) -> Ended {
         loop {
-            let Some(won) = self.stand().await else {
-                return Ended::AsTold;
+            let Some(acquired_lease) = self.acquire().await else {
+                return Ended::Stopped;
             };
             if !self.may_contend() {
                 // The term was not granted yet, so no work has started.
-                self.give_up(won.lease).await;
-                return Ended::AsTold;
+                self.release(acquired_lease.lease).await;
+                return Ended::Stopped;
             }
-            self.named = None;
-            match self.lead(won).await {
+            self.logged_leader = None;
+            match self.lead(acquired_lease).await {
                 End::Resigned(lease) => {
-                    if matches!(*self.orders.borrow(), Order::Resign { release: true }) {
-                        self.give_up(*lease).await;
+                    if matches!(*self.commands.borrow(), Command::Resign { release: true }) {
+                        self.release(*lease).await;
                     }
-                    return Ended::AsTold;
+                    return Ended::Stopped;
                 }
-                End::Lost(reason) if self.settings.on_loss == OnLoss::Exit => return Ended::Lost(reason),
+                End::Lost(reason) if self.settings.on_lease_lost == LeaseLostPolicy::Exit => {
+                    return Ended::Lost(reason);
+                }
                 End::Lost(reason) => {
                     if let Some(ended) = self.step_down(reason).await {
                         return ended;
@@ -112,11 +114,11 @@ impl Elector {
         }
         let terms = self.keeper.held_terms();
         let text = format!("leader work is still running {limit:?} after the lease was lost; not contending");
-        self.place.set(RunnableStatus::Degraded { reason: text.clone() });
+        self.status.set(RunnableStatus::Degraded { reason: text.clone() });
         if let Some(done) = self.vacated_until(lost + limit.saturating_mul(2)).await {
             return done;
         }
-        if self.settings.on_loss == OnLoss::StepDownOrExit {
+        if self.settings.on_lease_lost == LeaseLostPolicy::StepDownOrExit {
             return Some(Ended::Lost(format!("{reason}, and leader work did not end")));
         }
         tracing::error!(lease = %self.name(), terms, "leader work is still running after the lease was lost; failing liveness");
@@ -124,7 +126,7 @@ impl Elector {
         tokio::select! {
             biased;
             () = self.keeper.vacated() => None,
-            () = excused(&mut self.orders) => Some(Ended::AsTold),
+            () = until_not_contending(&mut self.commands) => Some(Ended::Stopped),
         }
     }
 
@@ -133,41 +135,41 @@ impl Elector {
         tokio::select! {
             biased;
             () = self.keeper.vacated() => Some(None),
-            () = excused(&mut self.orders) => Some(Some(Ended::AsTold)),
+            () = until_not_contending(&mut self.commands) => Some(Some(Ended::Stopped)),
             () = self.clock.sleep_until(moment) => None,
         }
     }
 
     /// Waits for its turn and takes the lease; returns `None` when ordered to end.
-    async fn stand(&mut self) -> Option<Won> {
-        let mut sight = LeaseObservation::default();
+    async fn acquire(&mut self) -> Option<Acquired> {
+        let mut observed = LeaseObservation::default();
         let mut may_watch = true;
         loop {
             let looked = tokio::select! {
                 biased;
-                () = excused(&mut self.orders) => return None,
+                () = until_not_contending(&mut self.commands) => return None,
                 looked = self.lock.get() => looked,
             };
             match looked {
-                Ok(lease) => self.see(&mut sight, lease),
+                Ok(lease) => self.observe(&mut observed, lease),
                 Err(error) => {
                     self.in_trouble(&error);
                     self.pause().await;
                     continue;
                 }
             }
-            if !self.wait_for_turn(&mut sight, &mut may_watch).await {
+            if !self.wait_for_turn(&mut observed, &mut may_watch).await {
                 continue;
             }
             if !self.may_contend() {
                 return None;
             }
             let sent = self.clock.mark();
-            let record = self.claim(&sight);
+            let record = self.acquire_record(&observed);
             // Not cancelled by an order: without the answer, this replica does not know if it holds the lease.
-            match self.lock.write(sight.lease(), &record).await {
-                Ok(lease) => return Some(Won { lease, sent }),
-                Err(error) if is_overtaken(&error, sight.lease()) => {
+            match self.lock.write(observed.lease(), &record).await {
+                Ok(lease) => return Some(Acquired { lease, sent }),
+                Err(error) if is_overtaken(&error, observed.lease()) => {
                     tracing::debug!(lease = %self.name(), "another candidate acquired the lease first");
                 }
                 Err(error) => {
@@ -179,32 +181,32 @@ impl Elector {
     }
 
     /// Watches the lease until it is this candidate's turn. Returns false if the lease has to be read again.
-    async fn wait_for_turn(&mut self, sight: &mut LeaseObservation, may_watch: &mut bool) -> bool {
+    async fn wait_for_turn(&mut self, observed: &mut LeaseObservation, may_watch: &mut bool) -> bool {
         let mut watching: Option<Watching> =
-            may_watch.then(|| Box::pin(self.lock.watch(sight.lease())) as Watching);
+            may_watch.then(|| Box::pin(self.lock.watch(observed.lease())) as Watching);
         let opened = self.clock.now();
         let mut look_again = (!*may_watch).then(|| opened + self.jittered());
         loop {
             let now = self.clock.now();
-            let until = match sight.turn(&self.candidate(), now) {
+            let until = match observed.turn(&self.candidate(), now) {
                 Turn::Take => return true,
                 Turn::Wait(until) => until,
             };
-            self.place.set(RunnableStatus::Ready);
-            self.name_leader(sight, now);
+            self.status.set(RunnableStatus::Ready);
+            self.log_leader(observed, now);
             if look_again.is_some_and(|moment| now >= moment) {
                 return false;
             }
             let wake = look_again.map_or(until, |moment| moment.min(until));
             let notice = tokio::select! {
                 biased;
-                () = excused(&mut self.orders) => return false,
+                () = until_not_contending(&mut self.commands) => return false,
                 notice = next(&mut watching) => notice,
                 () = changed(&mut self.warm) => continue,
                 () = self.clock.sleep_until(wake) => continue,
             };
             match notice {
-                Some(Ok(LeaseEvent::Is(lease))) => self.see(sight, lease.map(|lease| *lease)),
+                Some(Ok(LeaseEvent::Is(lease))) => self.observe(observed, lease.map(|lease| *lease)),
                 over => {
                     watching = None;
                     if let Some(Err(error)) = &over {
@@ -228,13 +230,13 @@ impl Elector {
     }
 
     /// Leads until the lease is lost or released.
-    async fn lead(&self, won: Won) -> End {
+    async fn lead(&self, acquired_lease: Acquired) -> End {
         let (fence_keeper, fence) = Fence::new(Arc::clone(&self.clock));
-        fence_keeper.open_for(self.settings.timing.renew, won.sent);
+        fence_keeper.open_for(self.settings.timing.renew, acquired_lease.sent);
         tracing::info!(lease = %self.name(), identity = self.settings.identity, "acquired lease; leading");
-        self.place.set(RunnableStatus::Ready);
-        let term = Granted::new(&self.keeper, fence, &self.figures);
-        let end = self.hold(&fence_keeper, won).await;
+        self.status.set(RunnableStatus::Ready);
+        let term = Granted::new(&self.keeper, fence, &self.metrics);
+        let end = self.renew_loop(&fence_keeper, acquired_lease).await;
         match &end {
             End::Lost(reason) => {
                 fence_keeper.close(format!("the lease {} was lost: {reason}", self.name()));
@@ -247,27 +249,27 @@ impl Elector {
     }
 
     /// Renews the lease as long as that succeeds, and extends the fence.
-    async fn hold(&self, fence: &FenceKeeper, Won { mut lease, mut sent }: Won) -> End {
+    async fn renew_loop(&self, fence: &FenceKeeper, Acquired { mut lease, mut sent }: Acquired) -> End {
         let retry = self.settings.timing.retry;
-        let mut orders = self.orders.clone();
+        let mut commands = self.commands.clone();
         let mut next = sent.moment() + retry;
         let mut failures = 0;
         let mut follower = Follower::new(self.clock.now());
         loop {
             tokio::select! {
                 biased;
-                () = self.run_out(sent) => return End::Lost(NOT_IN_TIME.to_owned()),
-                () = resigned(&mut orders) => return End::Resigned(Box::new(lease)),
+                () = self.lease_expired(sent) => return End::Lost(NOT_IN_TIME.to_owned()),
+                () = until_resigned(&mut commands) => return End::Resigned(Box::new(lease)),
                 changed = follower.changed(self, &lease) => match changed {
                     Changed::Taken(record) => {
                         let confirmed = tokio::select! {
                             biased;
-                            () = self.run_out(sent) => return End::Lost(NOT_IN_TIME.to_owned()),
-                            () = resigned(&mut orders) => return End::Resigned(Box::new(lease)),
+                            () = self.lease_expired(sent) => return End::Lost(NOT_IN_TIME.to_owned()),
+                            () = until_resigned(&mut commands) => return End::Resigned(Box::new(lease)),
                             confirmed = self.still_own() => confirmed,
                         };
                         let Some(confirmed) = confirmed else {
-                            return End::Lost(taken(&record));
+                            return End::Lost(lost_to(&record));
                         };
                         lease = confirmed;
                         continue;
@@ -281,10 +283,10 @@ impl Elector {
             let renewal = tokio::select! {
                 biased;
                 // Also right after a suspend, before any request is sent.
-                () = self.run_out(sent) => return End::Lost(NOT_IN_TIME.to_owned()),
+                () = self.lease_expired(sent) => return End::Lost(NOT_IN_TIME.to_owned()),
                 renewal = self.renew(&lease) => renewal,
                 // The release finds out the outcome of this renewal.
-                () = resigned(&mut orders) => return End::Resigned(Box::new(lease)),
+                () = until_resigned(&mut commands) => return End::Resigned(Box::new(lease)),
             };
             match renewal {
                 Renewal::Done(renewed) => {
@@ -328,7 +330,7 @@ impl Elector {
             Err(error) if !is_overtaken(&error, Some(lease)) => return Renewal::Failed(error),
             Err(_) => {}
         }
-        self.figures.slow_path();
+        self.metrics.slow_path();
         loop {
             match self.lock.get().await {
                 Ok(Some(lease)) => {
@@ -336,7 +338,7 @@ impl Elector {
                     if self.is_own(&found) {
                         return Renewal::Again(lease);
                     }
-                    return Renewal::Lost(taken(&found));
+                    return Renewal::Lost(lost_to(&found));
                 }
                 Ok(None) => {}
                 Err(error) => return Renewal::Failed(error),
@@ -352,7 +354,7 @@ impl Elector {
     }
 
     /// Clears the holder of the lease, if this replica still holds it.
-    async fn give_up(&mut self, mut lease: DynamicObject) {
+    async fn release(&mut self, mut lease: DynamicObject) {
         let giving_up = async {
             loop {
                 let found = Record::of(&lease);
@@ -398,9 +400,9 @@ impl Elector {
     }
 
     /// Returns the record that acquires the lease.
-    fn claim(&mut self, sight: &LeaseObservation) -> Record {
-        let (found, now) = (sight.record(), micro_time(self.clock.wall()));
-        let is_ours = sight.is_of(&self.candidate());
+    fn acquire_record(&mut self, observed: &LeaseObservation) -> Record {
+        let (found, now) = (observed.record(), micro_time(self.clock.wall()));
+        let is_ours = observed.is_of(&self.candidate());
         // The same in each attempt, as long as the outcome of the last one is unknown.
         let acquired = self.acquired.get_or_insert_with(|| now.clone()).clone();
         Record {
@@ -408,7 +410,7 @@ impl Elector {
             seconds: self.seconds(),
             acquired,
             renewed: now,
-            transitions: match sight.lease() {
+            transitions: match observed.lease() {
                 Some(_) if is_ours => found.transitions,
                 Some(_) => found.transitions.saturating_add(1),
                 None => 0,
@@ -416,21 +418,21 @@ impl Elector {
         }
     }
 
-    fn see(&mut self, sight: &mut LeaseObservation, lease: Option<DynamicObject>) {
-        sight.see(lease, self.clock.now());
-        if sight.record().holder != self.settings.identity {
+    fn observe(&mut self, observed: &mut LeaseObservation, lease: Option<DynamicObject>) {
+        observed.observe(lease, self.clock.now());
+        if observed.record().holder != self.settings.identity {
             self.acquired = None;
         }
     }
 
     /// Logs the leader, once for each leader.
-    fn name_leader(&mut self, sight: &LeaseObservation, now: MonotonicTime) {
-        let leader = sight
+    fn log_leader(&mut self, observed: &LeaseObservation, now: MonotonicTime) {
+        let leader = observed
             .leader(now)
-            .filter(|leader| self.named.as_deref() != Some(leader));
+            .filter(|leader| self.logged_leader.as_deref() != Some(leader));
         if let Some(leader) = leader {
             tracing::info!(lease = %self.name(), identity = self.settings.identity, leader, "waiting for lease");
-            self.named = Some(leader.to_owned());
+            self.logged_leader = Some(leader.to_owned());
         }
     }
 
@@ -444,7 +446,7 @@ impl Elector {
     }
 
     /// Waits until the renew deadline has passed since `since`.
-    async fn run_out(&self, since: SuspendAwareTime) {
+    async fn lease_expired(&self, since: SuspendAwareTime) {
         loop {
             let left = self
                 .settings
@@ -463,7 +465,7 @@ impl Elector {
         let until: MonotonicTime = self.clock.now() + self.jittered();
         tokio::select! {
             biased;
-            () = excused(&mut self.orders) => {}
+            () = until_not_contending(&mut self.commands) => {}
             () = self.clock.sleep_until(until) => {}
         }
     }
@@ -478,13 +480,13 @@ impl Elector {
     }
 
     fn in_trouble(&self, error: &Error) {
-        self.place.set(RunnableStatus::Degraded {
+        self.status.set(RunnableStatus::Degraded {
             reason: error_chain(error),
         });
     }
 
     fn may_contend(&self) -> bool {
-        matches!(*self.orders.borrow(), Order::Contend)
+        matches!(*self.commands.borrow(), Command::Contend)
     }
 
     fn seconds(&self) -> i64 {
@@ -499,16 +501,16 @@ impl Elector {
 /// Granted leadership. Drop revokes it, also if the elector is cancelled.
 struct Granted {
     keeper: Arc<LeadershipKeeper>,
-    figures: Figures,
+    metrics: ElectionMetrics,
 }
 
 impl Granted {
-    fn new(keeper: &Arc<LeadershipKeeper>, fence: Fence, figures: &Figures) -> Self {
-        figures.leads(true);
+    fn new(keeper: &Arc<LeadershipKeeper>, fence: Fence, metrics: &ElectionMetrics) -> Self {
+        metrics.leads(true);
         keeper.grant(fence);
         Self {
             keeper: Arc::clone(keeper),
-            figures: figures.clone(),
+            metrics: metrics.clone(),
         }
     }
 }
@@ -516,7 +518,7 @@ impl Granted {
 impl Drop for Granted {
     fn drop(&mut self) {
         self.keeper.revoke();
-        self.figures.leads(false);
+        self.metrics.leads(false);
     }
 }
 
@@ -526,7 +528,7 @@ fn jittered(time: Duration, random: &Random) -> Duration {
 }
 
 /// Reason of the loss of a lease that has another record now.
-fn taken(found: &Record) -> String {
+fn lost_to(found: &Record) -> String {
     match &*found.holder {
         "" => "its holder was removed".to_owned(),
         holder => format!("{holder} has it"),
@@ -540,15 +542,17 @@ fn is_overtaken(error: &Error, seen: Option<&DynamicObject>) -> bool {
 }
 
 /// Waits until this replica is ordered not to compete any more.
-async fn excused(orders: &mut watch::Receiver<Order>) {
+async fn until_not_contending(commands: &mut watch::Receiver<Command>) {
     // A closed channel ends the wait too.
-    let _ = orders.wait_for(|order| !matches!(order, Order::Contend)).await;
+    let _ = commands
+        .wait_for(|command| !matches!(command, Command::Contend))
+        .await;
 }
 
 /// Waits for the order to end.
-async fn resigned(orders: &mut watch::Receiver<Order>) {
-    let _ = orders
-        .wait_for(|order| matches!(order, Order::Resign { .. }))
+async fn until_resigned(commands: &mut watch::Receiver<Command>) {
+    let _ = commands
+        .wait_for(|command| matches!(command, Command::Resign { .. }))
         .await;
 }
 

@@ -41,7 +41,7 @@ pub(super) struct Candidate<'a> {
 
 impl LeaseObservation {
     /// Records the current lease; `None` if it does not exist.
-    pub(super) fn see(&mut self, lease: Option<DynamicObject>, now: MonotonicTime) {
+    pub(super) fn observe(&mut self, lease: Option<DynamicObject>, now: MonotonicTime) {
         // The holder of a deleted lease might not know of the deletion, so the last record counts until it expires.
         if let Some(record) = lease.as_ref().map(Record::of)
             && record != self.record
@@ -132,59 +132,59 @@ mod tests {
 
     #[test]
     fn guarantee_2_a_lease_counts_from_when_it_was_seen_to_change() {
-        let mut sight = LeaseObservation::default();
+        let mut observed = LeaseObservation::default();
         // Timestamps of the lease do not matter.
-        sight.see(lease("other", "1970-01-01T00:00:00.000000Z"), at(100));
-        assert_eq!(sight.turn(&warm(), at(100)), Turn::Wait(at(115)));
-        sight.see(lease("other", "1970-01-01T00:00:00.000000Z"), at(110));
+        observed.observe(lease("other", "1970-01-01T00:00:00.000000Z"), at(100));
+        assert_eq!(observed.turn(&warm(), at(100)), Turn::Wait(at(115)));
+        observed.observe(lease("other", "1970-01-01T00:00:00.000000Z"), at(110));
         assert_eq!(
-            sight.turn(&warm(), at(114)),
+            observed.turn(&warm(), at(114)),
             Turn::Wait(at(115)),
             "nothing has changed"
         );
-        sight.see(lease("other", "1970-01-01T00:00:02.000000Z"), at(114));
-        assert_eq!(sight.turn(&warm(), at(115)), Turn::Wait(at(129)));
-        assert_eq!(sight.turn(&warm(), at(129)), Turn::Take);
-        assert_eq!(LEASE, sight.record().duration());
+        observed.observe(lease("other", "1970-01-01T00:00:02.000000Z"), at(114));
+        assert_eq!(observed.turn(&warm(), at(115)), Turn::Wait(at(129)));
+        assert_eq!(observed.turn(&warm(), at(129)), Turn::Take);
+        assert_eq!(LEASE, observed.record().duration());
     }
 
     #[test]
     fn guarantee_3_a_lease_that_was_given_up_or_never_was_is_free_at_once() {
-        let mut sight = LeaseObservation::default();
-        assert_eq!(sight.turn(&warm(), at(1)), Turn::Take);
-        sight.see(lease("other", "1"), at(2));
-        assert_eq!(sight.turn(&warm(), at(2)), Turn::Wait(at(17)));
-        sight.see(lease("", "2"), at(3));
-        assert_eq!(sight.turn(&warm(), at(3)), Turn::Take);
+        let mut observed = LeaseObservation::default();
+        assert_eq!(observed.turn(&warm(), at(1)), Turn::Take);
+        observed.observe(lease("other", "1"), at(2));
+        assert_eq!(observed.turn(&warm(), at(2)), Turn::Wait(at(17)));
+        observed.observe(lease("", "2"), at(3));
+        assert_eq!(observed.turn(&warm(), at(3)), Turn::Take);
     }
 
     #[test]
     fn guarantee_2_a_lease_that_was_deleted_is_held_until_it_would_have_run_out() {
-        let mut sight = LeaseObservation::default();
-        sight.see(lease("other", "1"), at(2));
-        sight.see(None, at(3));
-        assert_eq!(sight.turn(&warm(), at(3)), Turn::Wait(at(17)));
-        assert_eq!(sight.turn(&warm(), at(17)), Turn::Take);
+        let mut observed = LeaseObservation::default();
+        observed.observe(lease("other", "1"), at(2));
+        observed.observe(None, at(3));
+        assert_eq!(observed.turn(&warm(), at(3)), Turn::Wait(at(17)));
+        assert_eq!(observed.turn(&warm(), at(17)), Turn::Take);
     }
 
     #[test]
     fn guarantee_8_a_cold_replica_waits_before_it_takes_the_lease() {
-        let mut sight = LeaseObservation::default();
-        assert_eq!(sight.turn(&cold(), at(10)), Turn::Wait(at(15)));
-        assert_eq!(sight.turn(&warm(), at(11)), Turn::Take);
+        let mut observed = LeaseObservation::default();
+        assert_eq!(observed.turn(&cold(), at(10)), Turn::Wait(at(15)));
+        assert_eq!(observed.turn(&warm(), at(11)), Turn::Take);
         // Another replica was faster, and lets the lease expire.
-        sight.see(lease("other", "1"), at(12));
-        assert_eq!(sight.turn(&cold(), at(20)), Turn::Wait(at(27)));
-        assert_eq!(sight.turn(&cold(), at(27)), Turn::Wait(at(32)));
-        assert_eq!(sight.turn(&cold(), at(32)), Turn::Take);
+        observed.observe(lease("other", "1"), at(12));
+        assert_eq!(observed.turn(&cold(), at(20)), Turn::Wait(at(27)));
+        assert_eq!(observed.turn(&cold(), at(27)), Turn::Wait(at(32)));
+        assert_eq!(observed.turn(&cold(), at(32)), Turn::Take);
     }
 
     #[test]
     fn a_lease_is_held_only_if_it_equals_the_last_write() {
-        let mut sight = LeaseObservation::default();
-        sight.see(lease("me", "1"), at(1));
+        let mut observed = LeaseObservation::default();
+        observed.observe(lease("me", "1"), at(1));
         assert_eq!(
-            sight.turn(&warm(), at(1)),
+            observed.turn(&warm(), at(1)),
             Turn::Wait(at(16)),
             "of another process"
         );
@@ -192,6 +192,6 @@ mod tests {
             acquired: Some("then"),
             ..cold()
         };
-        assert_eq!(sight.turn(&again, at(1)), Turn::Take);
+        assert_eq!(observed.turn(&again, at(1)), Turn::Take);
     }
 }

@@ -15,9 +15,9 @@ use steersman_endpoints::CheckError;
 
 /// Caches that the start waits for; for readiness and logs. Clones share the list.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Awaited(Arc<Mutex<Vec<String>>>);
+pub(super) struct PendingCaches(Arc<Mutex<Vec<String>>>);
 
-impl Awaited {
+impl PendingCaches {
     pub(super) fn all(&self) -> Vec<String> {
         self.0.lock().clone()
     }
@@ -25,9 +25,9 @@ impl Awaited {
 
 /// Caches of the manager, for readiness. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Caches(Arc<OnceLock<Weak<Inner>>>);
+pub(super) struct CacheBarrier(Arc<OnceLock<Weak<Inner>>>);
 
-impl Caches {
+impl CacheBarrier {
     pub(super) fn set(&self, inner: &Arc<Inner>) {
         // Set once: there is one manager.
         let _ = self.0.set(Arc::downgrade(inner));
@@ -47,7 +47,7 @@ impl Caches {
 
 impl Inner {
     fn unsynced_caches(&self) -> BTreeSet<String> {
-        let mut missing: BTreeSet<String> = self.awaited.all().into_iter().collect();
+        let mut missing: BTreeSet<String> = self.pending_caches.all().into_iter().collect();
         let default_cluster = self.default_cluster.as_ref();
         let Some(cluster) = default_cluster.and_then(|name| self.runtime.clusters().get(name)) else {
             return missing;
@@ -73,7 +73,7 @@ impl Inner {
 }
 
 /// Adds caches to the list until it is dropped.
-struct Waiting<'a>(&'a Awaited);
+struct Waiting<'a>(&'a PendingCaches);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -90,7 +90,7 @@ pub(super) async fn fill_caches(inner: &Inner, deadline: MonotonicTime) -> Cache
     let runnables = inner.runnables().into_iter().filter(is_early);
     let wanted = runnables.flat_map(|runnable| runnable.caches());
     let mut filling = CacheSync::start(wanted, inner.runtime.clusters());
-    let _waiting = Waiting(&inner.awaited);
+    let _waiting = Waiting(&inner.pending_caches);
     // One warning for each reason, because several kinds can have the same.
     let mut said = BTreeSet::new();
     let missing = |NotSynced {
@@ -107,13 +107,10 @@ pub(super) async fn fill_caches(inner: &Inner, deadline: MonotonicTime) -> Cache
             tracing::warn!(%kind, %cluster, server, reason, "cache not in sync; only runnables that need it wait for it");
         }
     };
-    tokio::select! {
-        biased;
-        () = filling.filled(|names| *inner.awaited.0.lock() = names, missing) => {}
-        () = inner.runtime.clock().sleep_until(deadline) => {
-            let late = inner.awaited.all();
-            tracing::warn!(?late, limit = ?inner.barrier, "not in sync in time; the others start without them");
-        }
+    let filled = filling.filled(|names| *inner.pending_caches.0.lock() = names, missing);
+    if inner.runtime.clock().timeout_at(deadline, filled).await.is_none() {
+        let late = inner.pending_caches.all();
+        tracing::warn!(?late, limit = ?inner.barrier, "not in sync in time; the others start without them");
     }
     filling
 }

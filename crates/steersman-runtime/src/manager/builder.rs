@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     DuplicateCluster, Election, ElectionError, Options, RuntimeContext,
-    election::{Figures, Settings},
+    election::{ElectionMetrics, Settings},
 };
 
 /// Builder of a [`Manager`]; from [`Manager::builder`].
@@ -281,7 +281,7 @@ impl ManagerBuilder {
             disabled: self.disabled,
             shutdown_timeout: self.shutdown_timeout,
             barrier: self.barrier,
-            awaited: probes.awaited,
+            pending_caches: probes.pending_caches,
             healthz: probes.healthz,
             readyz: probes.readyz,
             metrics,
@@ -291,9 +291,9 @@ impl ManagerBuilder {
             own_leases,
             leads: Leads::default(),
             overdue: probes.overdue,
-            warmth: probes.warmth,
+            warmup: probes.warmup,
             registry: Mutex::default(),
-            leaving: Default::default(),
+            cancelled: Default::default(),
             changed: watch::Sender::new(()),
             _registered: registered,
         });
@@ -335,10 +335,12 @@ fn register(
         metrics.register(|registry| collect::register(runtime, registry)),
     ];
     if let Some(Contested {
-        settings, figures, ..
+        settings,
+        metrics: of_election,
+        ..
     }) = election
     {
-        registered.push(metrics.register(|registry| figures.register(&settings.lease, registry)));
+        registered.push(metrics.register(|registry| of_election.register(&settings.lease, registry)));
     }
     registered
 }
@@ -347,7 +349,7 @@ fn register(
 pub(crate) struct Contested {
     pub(super) settings: Settings,
     pub(super) seed: u64,
-    pub(super) figures: Figures,
+    pub(super) metrics: ElectionMetrics,
 }
 
 impl Contested {
@@ -359,7 +361,7 @@ impl Contested {
         Ok(Self {
             settings: election.settle(default_cluster)?,
             seed: random.next_u64(),
-            figures: Figures::default(),
+            metrics: ElectionMetrics::default(),
         })
     }
 }

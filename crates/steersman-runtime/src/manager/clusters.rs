@@ -86,11 +86,7 @@ impl Manager {
         let removal = self.0.remove(name, deadline);
         let removal = ClosedOnDrop(removal.ok_or_else(|| RemoveError::Unknown { name: name.clone() })?);
         removal.0.cluster().drain();
-        tokio::select! {
-            biased;
-            () = removal.0.vacated() => {}
-            () = clock.sleep_until(deadline) => {}
-        }
+        clock.timeout_at(deadline, removal.0.vacated()).await;
         last_events::write(std::slice::from_ref(removal.0.cluster()), clock, deadline).await;
         Ok(())
     }

@@ -33,7 +33,7 @@ struct Collected {
 /// A metric of an informer: name, help, type and value.
 type Figure = (&'static str, &'static str, MetricType, fn(&Stats) -> f64);
 
-const FIGURES: [Figure; 12] = [
+const METRICS: [Figure; 12] = [
     (
         "steersman_cache_objects",
         "Objects in the cache",
@@ -184,7 +184,7 @@ impl Collector for Collected {
 impl Collected {
     fn caches(&self, clusters: &[Cluster], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let informers: Vec<Informed> = clusters.iter().flat_map(Informed::of).collect();
-        for (name, help, metric_type, figure) in FIGURES {
+        for (name, help, metric_type, figure) in METRICS {
             let mut metric = encoder.encode_descriptor(name, help, None, metric_type)?;
             for informer in &informers {
                 let value = figure(&informer.stats);

@@ -47,12 +47,9 @@ async fn write_within(
 ) {
     let now = clock.now();
     let time = patience.min(deadline.saturating_since(now) / 2);
-    tokio::select! {
-        biased;
-        _ = join_all(clusters.iter().map(Cluster::flush_events)) => {}
-        () = clock.sleep_until(now + time) => {
-            let clusters: Vec<&str> = clusters.iter().map(|cluster| cluster.name().as_str()).collect();
-            tracing::warn!(?clusters, limit = ?time, "failed to write the last events in time");
-        }
+    let written = join_all(clusters.iter().map(Cluster::flush_events));
+    if clock.timeout_at(now + time, written).await.is_none() {
+        let clusters: Vec<&str> = clusters.iter().map(|cluster| cluster.name().as_str()).collect();
+        tracing::warn!(?clusters, limit = ?time, "failed to write the last events in time");
     }
 }

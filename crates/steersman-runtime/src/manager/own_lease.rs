@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::{RunError, last_events, leading::elected};
 use crate::{
-    election::{Campaign, CampaignContext, Figures, Overdue, Settings},
+    election::{ElectionContext, ElectionMetrics, LeaderElectionRun, Overdue, Settings},
     supervise::across_terms,
 };
 
@@ -25,7 +25,7 @@ use crate::{
 pub(super) struct OwnLease {
     inner: BoxRunnable,
     settings: Settings,
-    figures: Figures,
+    metrics: ElectionMetrics,
     statuses: StatusRegistry,
     overdue: Overdue,
     leads: Leads,
@@ -61,12 +61,12 @@ impl Drop for Listed<'_> {
 }
 
 /// One run of the runnable.
-struct Contest<'a> {
+struct OwnLeaseRun<'a> {
     own: &'a OwnLease,
     cx: RunContext,
     keeper: Arc<LeadershipKeeper>,
     warm: watch::Sender<bool>,
-    campaign: Campaign,
+    election_run: LeaderElectionRun,
 }
 
 impl OwnLease {
@@ -75,27 +75,27 @@ impl OwnLease {
         settings: &Settings,
         statuses: &StatusRegistry,
         overdue: &Overdue,
-        metrics: &MetricsRegistry,
+        registry: &MetricsRegistry,
         leads: &Leads,
     ) -> Self {
         let settings = settings.of_runnable(inner.name());
-        let figures = Figures::default();
+        let metrics = ElectionMetrics::default();
         Self {
-            _registered: metrics.register(|registry| figures.register(&settings.lease, registry)),
+            _registered: registry.register(|registry| metrics.register(&settings.lease, registry)),
             inner,
             settings,
-            figures,
+            metrics,
             statuses: statuses.clone(),
             overdue: overdue.clone(),
             leads: leads.clone(),
         }
     }
 
-    fn contest(&self, cx: &RunContext) -> Result<(Contest<'_>, Listed<'_>), RunError> {
+    fn contest(&self, cx: &RunContext) -> Result<(OwnLeaseRun<'_>, Listed<'_>), RunError> {
         let (keeper, leadership) = LeadershipKeeper::new();
         let keeper = Arc::new(keeper);
         let (warm, is_warm) = watch::channel(self.inner.run_policy() != RunPolicy::Warm);
-        let context = CampaignContext {
+        let context = ElectionContext {
             clock: Arc::clone(cx.clock()),
             seed: cx.random().next_u64(),
             keeper: Arc::clone(&keeper),
@@ -103,19 +103,19 @@ impl OwnLease {
             statuses: self.statuses.clone(),
             overdue: self.overdue.clone(),
         };
-        let campaign = Campaign::start(&self.settings, &self.figures, context);
+        let election_run = LeaderElectionRun::start(&self.settings, &self.metrics, context);
         let name = self.inner.name();
         self.leads
             .0
             .send_modify(|leads| _ = leads.insert(name.to_owned(), leadership.clone()));
         let leads = &self.leads;
         let listed = Listed { name, leads };
-        let contest = Contest {
+        let contest = OwnLeaseRun {
             own: self,
             cx: cx.led_by(leadership),
             keeper,
             warm,
-            campaign: campaign.map_err(RunError::Election)?,
+            election_run: election_run.map_err(RunError::Election)?,
         };
         Ok((contest, listed))
     }
@@ -158,7 +158,7 @@ impl Runnable for OwnLease {
     }
 }
 
-impl Contest<'_> {
+impl OwnLeaseRun<'_> {
     /// Runs the inner runnable all the time. It waits for a term itself before it acts.
     async fn run_warm(&mut self) -> Result<(), BoxError> {
         let name = self.own.inner.name();
@@ -182,7 +182,7 @@ impl Contest<'_> {
         tokio::select! {
             biased;
             result = running => result,
-            error = lost(&mut self.campaign, self.own) => Err(error.into()),
+            error = lost(&mut self.election_run, self.own) => Err(error.into()),
             () = warming => Ok(()),
         }
     }
@@ -196,7 +196,7 @@ impl Contest<'_> {
             let term = tokio::select! {
                 biased;
                 _ = self.cx.stop().requested() => return Ok(()),
-                error = lost(&mut self.campaign, self.own) => return Err(error.into()),
+                error = lost(&mut self.election_run, self.own) => return Err(error.into()),
                 term = self.cx.leadership().term() => term,
             };
             if let Some(result) = self.lead(term).await {
@@ -214,7 +214,7 @@ impl Contest<'_> {
         let running = async {
             let result = run_synced(&self.own.inner, child.clone(), deadline).await;
             match result {
-                Err(error) if term.is_spent() => {
+                Err(error) if !term.can_write() => {
                     tracing::warn!(name, error = %error_chain(&*error), "failed after it stopped leading");
                     stop.requested().await;
                     Ok(())
@@ -229,7 +229,7 @@ impl Contest<'_> {
         let result = tokio::select! {
             biased;
             () = term.ended() => None,
-            error = lost(&mut self.campaign, self.own) => Some(Err(error.into())),
+            error = lost(&mut self.election_run, self.own) => Some(Err(error.into())),
             result = running => Some(result),
         };
         drop(handle);
@@ -238,18 +238,15 @@ impl Contest<'_> {
 
     /// Releases the lease after the work has ended, if that was in time.
     async fn finish(self) {
-        self.campaign.abstain();
+        self.election_run.abstain();
         self.keeper.revoke();
         let deadline = self.cx.stop().deadline().unwrap_or(MonotonicTime::ORIGIN);
-        let is_vacated = tokio::select! {
-            biased;
-            () = self.keeper.vacated() => true,
-            () = self.cx.clock().sleep_until(deadline) => false,
-        };
+        let vacated = self.cx.clock().timeout_at(deadline, self.keeper.vacated());
+        let is_vacated = vacated.await.is_some();
         // Events cannot be written once the lease is released.
         let (clusters, lease) = (self.cx.clusters().all(), self.own.settings.cluster());
         last_events::write_before_release(&clusters, lease, self.cx.clock(), deadline).await;
-        self.campaign
+        self.election_run
             .resign(is_vacated && self.own.settings.release)
             .await;
     }
@@ -265,6 +262,6 @@ async fn hold_after(cx: &RunContext) {
 }
 
 /// Waits until the election ends by itself.
-async fn lost(campaign: &mut Campaign, own: &OwnLease) -> RunError {
-    RunError::of_loss(campaign.lost().await, &own.settings.lease)
+async fn lost(election_run: &mut LeaderElectionRun, own: &OwnLease) -> RunError {
+    RunError::of_loss(election_run.lost().await, &own.settings.lease)
 }

@@ -6,9 +6,9 @@ use std::{sync::Arc, time::Duration};
 use steersman_endpoints::{CheckError, Checks, RegistrationGuard};
 
 use super::{
-    barrier::{Awaited, Caches},
+    barrier::{CacheBarrier, PendingCaches},
     stuck::Stuck,
-    warmth::Warmth,
+    warmup::WarmupStatus,
 };
 use crate::{RunnableStatus, RuntimeContext, election::Overdue};
 
@@ -16,9 +16,9 @@ use crate::{RunnableStatus, RuntimeContext, election::Overdue};
 pub(super) struct Probes {
     pub(super) healthz: Checks,
     pub(super) readyz: Checks,
-    pub(super) warmth: Arc<Warmth>,
-    pub(super) awaited: Awaited,
-    pub(super) caches: Caches,
+    pub(super) warmup: Arc<WarmupStatus>,
+    pub(super) pending_caches: PendingCaches,
+    pub(super) caches: CacheBarrier,
     pub(super) overdue: Overdue,
     pub(super) registered: Vec<RegistrationGuard>,
 }
@@ -33,9 +33,9 @@ impl Probes {
         let probes = Self {
             healthz: Checks::new(),
             readyz: Checks::new(),
-            warmth: Arc::new(Warmth::new()),
-            awaited: Awaited::default(),
-            caches: Caches::default(),
+            warmup: Arc::new(WarmupStatus::new()),
+            pending_caches: PendingCaches::default(),
+            caches: CacheBarrier::default(),
             overdue: Overdue::default(),
             registered: Vec::new(),
         };
@@ -44,14 +44,14 @@ impl Probes {
             let overdue = probes.overdue.clone();
             registered.extend(healthz.add_sync("leader-election", move || overdue.check()));
         }
-        own_checks(&probes.readyz, runtime, &probes.caches, &probes.warmth);
+        own_checks(&probes.readyz, runtime, &probes.caches, &probes.warmup);
         if ready_before_sync {
             for check in ["caches", "runnables", "warm"] {
                 probes.readyz.hide(check);
             }
         }
         if let Some(limit) = stuck_after {
-            let stuck = Stuck::new(limit, runtime.clock(), runtime.statuses(), &probes.awaited);
+            let stuck = Stuck::new(limit, runtime.clock(), runtime.statuses(), &probes.pending_caches);
             registered.extend(healthz.add_sync("stuck", move || stuck.check()));
         }
         Self { registered, ..probes }
@@ -59,7 +59,12 @@ impl Probes {
 }
 
 /// Adds the checks that make `/readyz` name each runnable that is not ready, with the reason.
-fn own_checks(readyz: &Checks, runtime: &Arc<RuntimeContext>, caches: &Caches, warmth: &Arc<Warmth>) {
+fn own_checks(
+    readyz: &Checks,
+    runtime: &Arc<RuntimeContext>,
+    caches: &CacheBarrier,
+    warmup: &Arc<WarmupStatus>,
+) {
     let statuses = runtime.statuses().clone();
     let running = readyz.add_sync("runnables", move || {
         let all = statuses.all();
@@ -77,8 +82,8 @@ fn own_checks(readyz: &Checks, runtime: &Arc<RuntimeContext>, caches: &Caches, w
     let caches = caches.clone();
     let caches = readyz.add_sync("caches", move || caches.check());
     add_details(readyz, runtime);
-    let warmth = Arc::clone(warmth);
-    let warm = readyz.add_sync("warm", move || warmth.check());
+    let warmup = Arc::clone(warmup);
+    let warm = readyz.add_sync("warm", move || warmup.check());
     // The names are free: these are the first checks.
     for check in [running, caches, warm].into_iter().flatten() {
         check.detach();

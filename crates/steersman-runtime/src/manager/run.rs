@@ -9,7 +9,7 @@ use steersman_core::{MonotonicTime, error_chain};
 
 use super::{Inner, RunError, State, barrier, last_events};
 use crate::{
-    election::{Campaign, CampaignContext, Loss},
+    election::{ElectionContext, ElectionEnd, LeaderElectionRun},
     supervise::{Change, Failure, Supervisor},
 };
 
@@ -29,23 +29,23 @@ pub(super) async fn run(
         // With one lease for each runnable, no replica leads as a whole.
         inner.leadership.send_replace(Some(leadership.clone()));
     }
-    let mut campaign = campaign(inner, &keeper)?;
-    let mut supervisor = Supervisor::new(&inner.runtime, &inner.leaving);
+    let mut election_run = election_run(inner, &keeper)?;
+    let mut supervisor = Supervisor::new(&inner.runtime, &inner.cancelled);
     // Held to the end too: a caller that handles signals in this future does so during shutdown.
     let mut asked = pin!(asked);
     let ended = tokio::select! {
         biased;
         () = &mut asked => Ok(()),
         error = endpoints.failed() => Err(error),
-        result = work(inner, &keeper, &leadership, campaign.as_mut(), &mut supervisor, &stop) => result,
-        () = inner.warmth.keep(inner) => Ok(()),
+        result = work(inner, &keeper, &leadership, election_run.as_mut(), &mut supervisor, &stop) => result,
+        () = inner.warmup.keep(inner) => Ok(()),
     };
     inner.lock().state = State::Stopping;
-    if let Some(campaign) = &campaign {
-        campaign.abstain();
+    if let Some(election_run) = &election_run {
+        election_run.abstain();
     }
     let deadline = clock.now() + inner.shutdown_timeout;
-    let unfinished = wind_down(inner, &keeper, campaign, &mut supervisor, deadline).await;
+    let unfinished = wind_down(inner, &keeper, election_run, &mut supervisor, deadline).await;
     for Failure { name, error } in supervisor.unreported_failures() {
         tracing::error!(name, error = %error_chain(&*error), "runnable failed during shutdown");
     }
@@ -68,10 +68,10 @@ impl RunError {
     }
 
     /// Converts the end of the election into the error of the run.
-    pub(super) fn of_loss(loss: Loss, lease: &str) -> Self {
+    pub(super) fn of_loss(loss: ElectionEnd, lease: &str) -> Self {
         match loss {
-            Loss::Failed(error) => Self::Election(error),
-            Loss::Lease(reason) => Self::LeadershipLost {
+            ElectionEnd::Failed(error) => Self::Election(error),
+            ElectionEnd::Lease(reason) => Self::LeadershipLost {
                 lease: lease.to_owned(),
                 reason,
             },
@@ -80,20 +80,23 @@ impl RunError {
 }
 
 /// Starts to take part in the election, if there is one.
-fn campaign(inner: &Inner, keeper: &Arc<LeadershipKeeper>) -> Result<Option<Campaign>, RunError> {
+fn election_run(
+    inner: &Inner,
+    keeper: &Arc<LeadershipKeeper>,
+) -> Result<Option<LeaderElectionRun>, RunError> {
     let Some(election) = &inner.election else {
         return Ok(None);
     };
-    let context = CampaignContext {
+    let context = ElectionContext {
         clock: Arc::clone(inner.runtime.clock()),
         seed: election.seed,
         keeper: Arc::clone(keeper),
-        warm: inner.warmth.is_warm(),
+        warm: inner.warmup.is_warm(),
         statuses: inner.runtime.statuses().clone(),
         overdue: inner.overdue.clone(),
     };
-    let campaign = Campaign::start(&election.settings, &election.figures, context);
-    Ok(Some(campaign.map_err(RunError::Election)?))
+    let election_run = LeaderElectionRun::start(&election.settings, &election.metrics, context);
+    Ok(Some(election_run.map_err(RunError::Election)?))
 }
 
 /// Starts everything, and supervises it until something fails.
@@ -101,7 +104,7 @@ async fn work(
     inner: &Arc<Inner>,
     keeper: &LeadershipKeeper,
     leadership: &Leadership,
-    mut campaign: Option<&mut Campaign>,
+    mut election_run: Option<&mut LeaderElectionRun>,
     supervisor: &mut Supervisor,
     stop: &Stop,
 ) -> Result<(), RunError> {
@@ -120,12 +123,12 @@ async fn work(
     let filling = tokio::select! {
         biased;
         failure = failed(supervisor) => return Err(failure),
-        error = lost(inner, &mut campaign) => return Err(error),
+        error = lost(inner, &mut election_run) => return Err(error),
         filling = barrier::fill_caches(inner, deadline) => filling,
     };
     // Holds the caches until the first runnables hold their own share. The wait for these caches is over.
     let mut first = Some((filling, deadline));
-    inner.warmth.filled();
+    inner.warmup.caches_synced();
     if inner.election.is_none() {
         // Without an election, or with one lease for each runnable, the run itself always leads.
         keeper.grant(Fence::open());
@@ -158,7 +161,7 @@ async fn work(
             change = supervisor.changed() => if let Change::Failed(failure) = change {
                 return Err(RunError::of_failure(failure));
             },
-            error = lost(inner, &mut campaign) => {
+            error = lost(inner, &mut election_run) => {
                 step_down(inner, supervisor).await;
                 return Err(error);
             }
@@ -178,11 +181,11 @@ async fn failed(supervisor: &mut Supervisor) -> RunError {
 }
 
 /// Waits until the election ends by itself.
-async fn lost(inner: &Inner, campaign: &mut Option<&mut Campaign>) -> RunError {
-    let (Some(campaign), Some(election)) = (campaign, &inner.election) else {
+async fn lost(inner: &Inner, election_run: &mut Option<&mut LeaderElectionRun>) -> RunError {
+    let (Some(election_run), Some(election)) = (election_run, &inner.election) else {
         return std::future::pending().await;
     };
-    RunError::of_loss(campaign.lost().await, &election.settings.lease)
+    RunError::of_loss(election_run.lost().await, &election.settings.lease)
 }
 
 /// Waits until this term ends, or until a term begins.
@@ -198,7 +201,7 @@ async fn step_down(inner: &Inner, supervisor: &mut Supervisor) {
     let now = inner.runtime.clock().now();
     // Without a delay, no runnable counts as late.
     let _none = supervisor
-        .stop(now, |needs| needs == RunPolicy::LeaderElected)
+        .stop(now, |run_policy| run_policy == RunPolicy::LeaderElected)
         .await;
 }
 
@@ -257,22 +260,18 @@ async fn start_phase(
 async fn wind_down(
     inner: &Inner,
     keeper: &LeadershipKeeper,
-    campaign: Option<Campaign>,
+    election_run: Option<LeaderElectionRun>,
     supervisor: &mut Supervisor,
     deadline: MonotonicTime,
 ) -> Vec<String> {
     // A runnable that warms up does leader work too, as long as this replica leads.
-    let leads = |needs| matches!(needs, RunPolicy::LeaderElected | RunPolicy::Warm);
+    let leads = |run_policy| matches!(run_policy, RunPolicy::LeaderElected | RunPolicy::Warm);
     let mut unfinished = supervisor.stop(deadline, leads).await;
     keeper.revoke();
     let clock = inner.runtime.clock();
-    let is_vacated = tokio::select! {
-        biased;
-        () = keeper.vacated() => true,
-        () = clock.sleep_until(deadline) => false,
-    };
+    let is_vacated = clock.timeout_at(deadline, keeper.vacated()).await.is_some();
     let cluster_set = inner.runtime.clusters();
-    if let (Some(campaign), Some(election)) = (campaign, &inner.election) {
+    if let (Some(election_run), Some(election)) = (election_run, &inner.election) {
         // Events cannot be written once the lease is released.
         let lease = election.settings.cluster();
         last_events::write_before_release(&cluster_set.all(), lease, clock, deadline).await;
@@ -282,17 +281,17 @@ async fn wind_down(
                 "leader work exceeded the deadline; letting the lease expire"
             );
         }
-        tokio::select! {
-            biased;
-            () = campaign.resign(is_vacated && election.settings.release) => {}
-            () = clock.sleep_until(deadline) => {
-                tracing::warn!(lease = election.settings.lease, "failed to release lease in time; letting it expire");
-            }
+        let resigned = election_run.resign(is_vacated && election.settings.release);
+        if clock.timeout_at(deadline, resigned).await.is_none() {
+            tracing::warn!(
+                lease = election.settings.lease,
+                "failed to release lease in time; letting it expire"
+            );
         }
     }
     unfinished.extend(
         supervisor
-            .stop(deadline, |needs| needs != RunPolicy::BeforeCaches)
+            .stop(deadline, |run_policy| run_policy != RunPolicy::BeforeCaches)
             .await,
     );
     // No user of caches is left.

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use crate::StatusRegistry;
 use steersman_core::{Clock, MonotonicTime, Mutex};
 
-use super::barrier::Awaited;
+use super::barrier::PendingCaches;
 use steersman_endpoints::CheckError;
 
 /// Records since when probes have found each runnable not ready.
@@ -14,7 +14,7 @@ pub(super) struct Stuck {
     limit: Duration,
     clock: Arc<dyn Clock>,
     statuses: StatusRegistry,
-    awaited: Awaited,
+    pending_caches: PendingCaches,
     since: Mutex<BTreeMap<String, MonotonicTime>>,
 }
 
@@ -23,13 +23,13 @@ impl Stuck {
         limit: Duration,
         clock: &Arc<dyn Clock>,
         statuses: &StatusRegistry,
-        awaited: &Awaited,
+        pending_caches: &PendingCaches,
     ) -> Self {
         Self {
             limit,
             clock: Arc::clone(clock),
             statuses: statuses.clone(),
-            awaited: awaited.clone(),
+            pending_caches: pending_caches.clone(),
             since: Mutex::default(),
         }
     }
@@ -60,7 +60,7 @@ impl Stuck {
             .filter(|(_, status)| !status.is_ready())
             .map(|(name, status)| (name, status.to_string()))
             .collect();
-        let caches = self.awaited.all();
+        let caches = self.pending_caches.all();
         if !caches.is_empty() {
             pending.insert("caches".to_owned(), format!("waiting for {}", caches.join(", ")));
         }

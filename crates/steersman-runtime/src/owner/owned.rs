@@ -23,16 +23,16 @@ pub(crate) type Dependent<R> = Box<dyn FnOnce(&Parent) -> KindSource<R> + Send>;
 pub(crate) struct Parent {
     pub(crate) resource: Resource,
     pub(crate) namespaced: Namespaced,
-    pub(crate) place: ClusterChoice,
+    pub(crate) clusters: ClusterChoice,
     pub(crate) objects: Arc<Primaries>,
 }
 
 impl Parent {
     pub(crate) fn of<T>(kind: &Kind<T>) -> Self {
         Self {
-            resource: kind.resource.clone(),
+            resource: kind.spec.resource.clone(),
             namespaced: Namespaced::from(kind.namespaced),
-            place: kind.place.clone(),
+            clusters: kind.spec.clusters.clone(),
             objects: Arc::default(),
         }
     }
@@ -48,16 +48,14 @@ where
 {
     Box::new(move |parent| {
         let owners = owners(&parent.resource, parent.namespaced.clone()).among(&parent.objects);
-        let child = child.index(&BY_CONTROLLER);
-        let child = match (&child.place, &parent.place) {
-            // An owner and its children are in the same cluster.
-            (ClusterChoice::Home, place) | (_, place @ ClusterChoice::Every) => Kind {
-                place: place.clone(),
-                ..child
-            },
-            _ => child,
-        };
-        let is_optional = child.presence == WhenAbsent::DoWithout;
+        let mut child = child.index(&BY_CONTROLLER);
+        // An owner and its children are in the same cluster.
+        if let (ClusterChoice::Default, clusters) | (_, clusters @ ClusterChoice::All) =
+            (&child.spec.clusters, &parent.clusters)
+        {
+            child.spec.clusters = clusters.clone();
+        }
+        let is_optional = child.spec.when_absent == WhenAbsent::Skip;
         let source = KindSource::new(child, owners).awaiting_scope();
         if !is_optional {
             return source;

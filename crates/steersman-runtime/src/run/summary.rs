@@ -113,7 +113,7 @@ pub(super) fn summarize(sources: &[SourceInfo], states: &[SourceState]) -> Sourc
             summary.waiting.push(source.name.clone());
             let is_elsewhere = matches!(
                 state,
-                SourceState::WaitingElsewhere | SourceState::TroubleElsewhere { .. }
+                SourceState::WaitingForOtherCluster | SourceState::OtherClusterTrouble { .. }
             );
             let is_held_up = match is_elsewhere {
                 true => &mut summary.is_held_up_elsewhere,
@@ -122,9 +122,11 @@ pub(super) fn summarize(sources: &[SourceInfo], states: &[SourceState]) -> Sourc
             *is_held_up |= !source.is_everywhere;
         }
         match state {
-            SourceState::Ready | SourceState::WaitingElsewhere | SourceState::Dormant { .. } => {}
+            SourceState::Ready | SourceState::WaitingForOtherCluster | SourceState::Dormant { .. } => {}
             SourceState::Waiting => summary.waits_here = true,
-            SourceState::TroubleElsewhere { reason, .. } => summary.troubles_elsewhere.push(reason.clone()),
+            SourceState::OtherClusterTrouble { reason, .. } => {
+                summary.troubles_elsewhere.push(reason.clone())
+            }
             SourceState::Trouble {
                 reason,
                 absent,
@@ -151,11 +153,11 @@ mod tests {
             name: "secrets".to_owned(),
             is_everywhere: false,
         };
-        let trouble = SourceState::TroubleElsewhere {
+        let trouble = SourceState::OtherClusterTrouble {
             reason: "unreachable".to_owned(),
             was_ready: false,
         };
-        for state in [SourceState::WaitingElsewhere, trouble] {
+        for state in [SourceState::WaitingForOtherCluster, trouble] {
             let summary = summarize(&[source()], &[state]);
             assert!(summary.is_held_up(false) && !summary.is_held_up(true));
         }

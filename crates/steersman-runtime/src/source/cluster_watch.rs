@@ -229,7 +229,7 @@ impl<R: RequestKey> ClusterWatch<'_, R> {
             **error == WatchError::NotInstalled,
         );
         // The watch can notice the removal before the presence check does.
-        match absent && spec.presence != WhenAbsent::Mistake {
+        match absent && spec.when_absent != WhenAbsent::Error {
             true => SourceState::Dormant { reason },
             false => SourceState::Trouble {
                 reason,

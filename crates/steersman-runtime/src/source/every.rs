@@ -7,12 +7,12 @@ use steersman_cluster::ClusterName;
 use steersman_core::{Mutex, Task};
 
 use super::{KindSource, Reporter, SourceContext, SourceState};
-use crate::{RequestKey, cluster_set::Member, run_context::Hub};
+use crate::{RequestKey, cluster_set::Member, run_context::ClusterRoles};
 
 /// Watches a kind in every cluster. Clusters are independent: a slow or failing cluster delays only its own keys.
 pub(super) async fn watch<R: RequestKey>(source: &KindSource<R>, cx: &SourceContext<R>) {
     let mut members = cx.cluster_set.subscribe();
-    let by_cluster = Arc::new(ClusterStates::new(cx.reporter.clone(), cx.hub.clone()));
+    let by_cluster = Arc::new(ClusterStates::new(cx.reporter.clone(), cx.cluster_roles.clone()));
     let mut watching: BTreeMap<ClusterName, (Member, Task)> = BTreeMap::new();
     loop {
         let clusters = members.borrow_and_update().present().clone();
@@ -69,7 +69,7 @@ fn join<R: RequestKey>(
 /// State of the source in each cluster.
 struct ClusterStates {
     reporter: Reporter,
-    hub: Hub,
+    cluster_roles: ClusterRoles,
     inner: Mutex<Inner>,
 }
 
@@ -83,10 +83,10 @@ struct Inner {
 }
 
 impl ClusterStates {
-    fn new(reporter: Reporter, hub: Hub) -> Self {
+    fn new(reporter: Reporter, cluster_roles: ClusterRoles) -> Self {
         Self {
             reporter,
-            hub,
+            cluster_roles,
             inner: Mutex::default(),
         }
     }
@@ -106,8 +106,8 @@ impl ClusterStates {
     fn change(&self, change: impl FnOnce(&mut Inner)) {
         let mut inner = self.inner.lock();
         change(&mut inner);
-        let state = inner.combined(&self.hub);
-        inner.has_begun |= !matches!(state, SourceState::Waiting | SourceState::WaitingElsewhere);
+        let state = inner.combined(&self.cluster_roles);
+        inner.has_begun |= !matches!(state, SourceState::Waiting | SourceState::WaitingForOtherCluster);
         // Under the lock, so that the newest state is reported last.
         self.reporter.report(state);
     }
@@ -115,19 +115,23 @@ impl ClusterStates {
 
 impl Inner {
     /// Combines the states of all clusters. A failing cluster delays no other.
-    fn combined(&self, hub: &Hub) -> SourceState {
+    fn combined(&self, cluster_roles: &ClusterRoles) -> SourceState {
         let is_waiting = |state: &SourceState| *state == SourceState::Waiting;
         let waiting = self.states.iter().filter(|(_, state)| is_waiting(state));
-        let mut spokes_wait = waiting.map(|(name, _)| hub.is_spoke(name)).peekable();
-        if !self.has_begun && (!self.is_complete || spokes_wait.peek().is_some()) {
-            return match self.is_complete && spokes_wait.all(|is_spoke| is_spoke) {
-                true => SourceState::WaitingElsewhere,
+        let mut others_wait = waiting
+            .map(|(name, _)| cluster_roles.is_other_cluster(name))
+            .peekable();
+        if !self.has_begun && (!self.is_complete || others_wait.peek().is_some()) {
+            return match self.is_complete && others_wait.all(|is_other_cluster| is_other_cluster) {
+                true => SourceState::WaitingForOtherCluster,
                 false => SourceState::Waiting,
             };
         }
         let is_trouble = |state: &SourceState| matches!(state, SourceState::Trouble { .. });
         let troubled = self.states.iter().filter(|(_, state)| is_trouble(state));
-        let only_spokes = troubled.fold(true, |only, (name, _)| only && hub.is_spoke(name));
+        let only_others = troubled.fold(true, |only, (name, _)| {
+            only && cluster_roles.is_other_cluster(name)
+        });
         let in_trouble = self.states.iter().filter_map(|(name, state)| match state {
             SourceState::Trouble {
                 reason, absent: true, ..
@@ -140,8 +144,8 @@ impl Inner {
         let reason = in_trouble.collect::<Vec<_>>().join("; ");
         if reason.is_empty() {
             SourceState::Ready
-        } else if only_spokes {
-            SourceState::TroubleElsewhere {
+        } else if only_others {
+            SourceState::OtherClusterTrouble {
                 reason,
                 was_ready: self.states.values().all(SourceState::has_been_ready),
             }
@@ -164,7 +168,7 @@ mod tests {
     fn by_cluster() -> (ClusterStates, watch::Receiver<Vec<SourceState>>) {
         let (sender, states) = watch::channel(vec![SourceState::Waiting]);
         let reporter = Reporter::new(&Arc::new(sender), 0);
-        (ClusterStates::new(reporter, Hub::default()), states)
+        (ClusterStates::new(reporter, ClusterRoles::default()), states)
     }
 
     fn is(states: &watch::Receiver<Vec<SourceState>>) -> SourceState {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use steersman_cache::{Event, Object, Resource, Scope};
+use steersman_cache::{Event, Object};
 use steersman_cluster::{Cluster, ClusterName};
 use steersman_core::ObjectKey;
 
@@ -19,8 +19,7 @@ use super::{
 use crate::{
     CacheRequirement, Enqueue, Handler, Kind, ObjectEvent, RequestKey,
     gate::EnqueueSink,
-    indexes::Indexes,
-    kind::{ClusterChoice, WhenAbsent},
+    kind::{ClusterChoice, KindSpec, WhenAbsent},
 };
 
 /// A kind and the handler for changes of its objects. Clones share it.
@@ -48,31 +47,9 @@ pub(crate) type OnDeleted = Arc<dyn Fn(&ClusterName, &ObjectKey) + Send + Sync>;
 /// Callback for a kind that was installed in a cluster, once its objects are known.
 pub(crate) type OnInstalled<R> = Arc<dyn Fn(&ClusterName, &EnqueueSink<R>) + Send + Sync>;
 
-/// A [`Kind`] without its type.
-#[derive(Clone, Debug)]
-pub(crate) struct KindSpec {
-    pub(crate) resource: Resource,
-    pub(crate) scope: Option<Scope>,
-    pub(crate) metadata_only: bool,
-    pub(crate) place: ClusterChoice,
-    pub(crate) resync: Option<Duration>,
-    pub(crate) presence: WhenAbsent,
-    pub(crate) indexes: Indexes,
-}
-
 impl<R: RequestKey> KindSource<R> {
     pub(crate) fn new<T: 'static>(kind: Kind<T>, handler: impl Handler<T, R>) -> Self {
-        let Kind {
-            resource,
-            scope,
-            metadata_only,
-            place,
-            predicates,
-            resync,
-            presence,
-            indexes,
-            ..
-        } = kind;
+        let Kind { spec, predicates, .. } = kind;
         let mapping = handler.mapping();
         let on_event = move |event: &Event,
                              cluster: &ClusterName,
@@ -94,15 +71,7 @@ impl<R: RequestKey> KindSource<R> {
             }
         };
         Self {
-            spec: Arc::new(KindSpec {
-                resource,
-                scope,
-                metadata_only,
-                place,
-                resync,
-                presence,
-                indexes,
-            }),
+            spec: Arc::new(spec),
             on_event: Arc::new(on_event),
             mapping,
             awaits_scope: false,
@@ -124,10 +93,10 @@ impl<R: RequestKey> KindSource<R> {
         }
     }
 
-    /// Moves the source to `place` if it watches the controller's default cluster.
-    pub(crate) fn following(mut self, place: &ClusterChoice) -> Self {
-        if matches!(self.spec.place, ClusterChoice::Home) {
-            Arc::make_mut(&mut self.spec).place = place.clone();
+    /// Moves the source to `clusters` if it watches the controller's default cluster.
+    pub(crate) fn following(mut self, clusters: &ClusterChoice) -> Self {
+        if matches!(self.spec.clusters, ClusterChoice::Default) {
+            Arc::make_mut(&mut self.spec).clusters = clusters.clone();
         }
         self
     }
@@ -152,8 +121,8 @@ impl<R: RequestKey> KindSource<R> {
         let Some(cluster) = self.spec.cluster(&cx.home) else {
             return super::every::watch(self, &cx).await;
         };
-        let is_spoke = cx.hub.is_spoke(cluster.name());
-        let report = |state: SourceState| match is_spoke {
+        let is_other_cluster = cx.cluster_roles.is_other_cluster(cluster.name());
+        let report = |state: SourceState| match is_other_cluster {
             true => cx.report(state.elsewhere(cluster.name())),
             false => cx.report(state),
         };
@@ -236,11 +205,11 @@ impl<R: RequestKey> KindSource<R> {
 impl KindSpec {
     /// Returns true if the kind is watched only while it is installed, without delaying the controller.
     pub(crate) fn waits(&self) -> bool {
-        match self.presence {
-            WhenAbsent::Mistake => false,
-            WhenAbsent::DoWithout => true,
+        match self.when_absent {
+            WhenAbsent::Error => false,
+            WhenAbsent::Skip => true,
             // With one cluster, the whole controller waits for the kind.
-            WhenAbsent::Rest => matches!(self.place, ClusterChoice::Every),
+            WhenAbsent::Wait => matches!(self.clusters, ClusterChoice::All),
         }
     }
 
@@ -256,22 +225,22 @@ impl KindSpec {
             true => wanted.metadata_only(),
             false => wanted,
         };
-        match self.presence {
-            WhenAbsent::Mistake => wanted,
-            WhenAbsent::DoWithout | WhenAbsent::Rest => wanted.polled(poll_every),
+        match self.when_absent {
+            WhenAbsent::Error => wanted,
+            WhenAbsent::Skip | WhenAbsent::Wait => wanted.polled(poll_every),
         }
     }
 
     pub(crate) fn is_everywhere(&self) -> bool {
-        matches!(self.place, ClusterChoice::Every)
+        matches!(self.clusters, ClusterChoice::All)
     }
 
     /// Returns the cluster if the kind is watched in exactly one.
     pub(crate) fn cluster<'a>(&'a self, home: &'a Cluster) -> Option<&'a Cluster> {
-        match &self.place {
-            ClusterChoice::Home => Some(home),
+        match &self.clusters {
+            ClusterChoice::Default => Some(home),
             ClusterChoice::One(cluster) => Some(cluster),
-            ClusterChoice::Every => None,
+            ClusterChoice::All => None,
         }
     }
 }

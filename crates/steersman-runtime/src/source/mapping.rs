@@ -52,7 +52,7 @@ pub struct MapContext {
     client: Client,
 }
 
-/// As [`map_fn`](crate::map_fn), with an async function that can read other objects and can fail.
+/// Same as [`map_fn`](crate::map_fn), with an async function that can read other objects and can fail.
 ///
 /// The function gets the object and a [`MapContext`] with a client that reads from the cache of the object's cluster. It
 /// is called for the new state of an object and for its state before the change. It does not run while changes are
@@ -230,7 +230,7 @@ impl<R: RequestKey> Deferred<R> {
                 client: options.reads.client(cluster).fenced(no_writes),
             },
             sink: Arc::clone(sink),
-            queue: Queue::new(Arc::clone(&clock), Options::new().limiter(backoff)),
+            queue: Queue::new(Arc::clone(&clock), Options::new().rate_limiter(backoff)),
             clock,
             series: Arc::clone(&options.series),
             changes: Mutex::default(),
@@ -287,12 +287,12 @@ impl<R: RequestKey> Deferred<R> {
         let mut enqueue = Enqueue::of_change(&self.sink, &self.cx.cluster, change.is_replay);
         for object in std::iter::once(&change.new).chain(&change.old) {
             let call = (self.mapping.0)(Arc::clone(object), self.cx.clone());
-            let called = tokio::select! {
-                biased;
-                called = AssertUnwindSafe(call).catch_unwind() => called,
-                () = self.clock.sleep_until(self.clock.now() + CALL_TIMEOUT) => {
-                    return Err(format!("it took longer than {CALL_TIMEOUT:?}").into());
-                }
+            let (call, deadline) = (
+                AssertUnwindSafe(call).catch_unwind(),
+                self.clock.now() + CALL_TIMEOUT,
+            );
+            let Some(called) = self.clock.timeout_at(deadline, call).await else {
+                return Err(format!("it took longer than {CALL_TIMEOUT:?}").into());
             };
             match called {
                 Ok(Ok(keys)) => keys.into_iter().for_each(|key| enqueue.add(key)),

@@ -62,7 +62,7 @@ impl StatusHandle {
 
     /// Logs the start with its reason. The following ready state is not logged.
     pub(crate) fn begins_because(&self, reason: &str) {
-        self.board.lock().logged.entry(self.number).or_default().last = Some(Phase::Started);
+        self.registry.lock().logged.entry(self.number).or_default().last = Some(Phase::Started);
         let Fields {
             name,
             cluster,
@@ -77,8 +77,8 @@ impl StatusHandle {
         );
     }
 
-    pub(super) fn log_status(&self, board: &mut Statuses, status: &RunnableStatus) {
-        let logged = board.logged.entry(self.number).or_default();
+    pub(super) fn log_status(&self, registry: &mut Statuses, status: &RunnableStatus) {
+        let logged = registry.logged.entry(self.number).or_default();
         let phase = Phase::of(status);
         let is_trouble = matches!(phase, Some(Phase::PartiallyDegraded | Phase::Degraded));
         if !is_trouble || phase == logged.last {
@@ -104,10 +104,10 @@ impl StatusHandle {
 
     /// Logs a warning after [`WARN_AFTER`], unless the status has recovered by then.
     fn warn_later(&self) -> Option<Task> {
-        let (clock, spawner) = self.board.0.timer.as_ref()?;
+        let (clock, spawner) = self.registry.0.timer.as_ref()?;
         let due = clock.sleep_until(clock.now() + WARN_AFTER);
         let (inner, number, fields) = (
-            std::sync::Arc::downgrade(&self.board.0),
+            std::sync::Arc::downgrade(&self.registry.0),
             self.number,
             self.fields(),
         );
@@ -123,15 +123,15 @@ impl StatusHandle {
         Fields {
             name: self.name.clone(),
             cluster: self.cluster.get().cloned(),
-            replica: self.board.0.replica.get().cloned(),
+            replica: self.registry.0.replica.get().cloned(),
         }
     }
 }
 
 impl Inner {
     fn warn_now(&self, number: u64, fields: &Fields) {
-        let mut board = self.board.lock();
-        let Statuses { logged, entries, .. } = &mut *board;
+        let mut registry = self.registry.lock();
+        let Statuses { logged, entries, .. } = &mut *registry;
         let Some(logged) = logged.get_mut(&number).filter(|logged| logged.overdue.is_some()) else {
             return; // It has just recovered.
         };

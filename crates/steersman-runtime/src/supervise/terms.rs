@@ -76,7 +76,7 @@ fn is_explained(
     lost: Option<MonotonicTime>,
     error: &BoxError,
 ) -> bool {
-    if leadership.try_term().is_some_and(|term| term.is_spent()) {
+    if leadership.try_term().is_some_and(|term| !term.can_write()) {
         return true;
     }
     let Some(lost) = lost else {
@@ -89,7 +89,7 @@ fn is_explained(
 /// Waits for the end of a term whose fence is already closed. A run that began in it would fail again at once.
 async fn spent_term_ended(leadership: &Leadership) {
     if let Some(term) = leadership.try_term()
-        && term.is_spent()
+        && !term.can_write()
     {
         term.ended().await;
     }

@@ -26,7 +26,7 @@ impl Stage {
         let (handle, stop) = StopHandle::new();
         Self {
             clock,
-            supervisor: Supervisor::new(&runtime, &Leaving::default()),
+            supervisor: Supervisor::new(&runtime, &CancelledTasks::default()),
             runtime,
             stop,
             _handle: handle,

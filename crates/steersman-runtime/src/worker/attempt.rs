@@ -115,13 +115,9 @@ impl<R: RequestKey> WorkerPool<R> {
             AssertUnwindSafe(async { self.run.plan.reconciler.call(key, cx).await }).catch_unwind();
         let clock = self.run.cx.clock();
         let limited = async {
-            let Some(limit) = self.run.plan.options.reconcile_limit() else {
-                return Some(reconciling.await);
-            };
-            tokio::select! {
-                biased;
-                ended = reconciling => Some(ended),
-                () = clock.sleep_until(clock.now() + limit) => None,
+            match self.run.plan.options.reconcile_limit() {
+                Some(limit) => clock.timeout_at(clock.now() + limit, reconciling).await,
+                None => Some(reconciling.await),
             }
         };
         match session.unless_dismissed(limited).await {

@@ -25,7 +25,7 @@ pub(super) struct Sessions {
 }
 
 /// A cluster to work on.
-struct Place {
+struct SessionCluster {
     cluster: Cluster,
     /// Excludes another cluster of the same name. `None` if the cluster is not in the cluster set.
     guard: Option<ClusterGuard>,
@@ -41,7 +41,7 @@ impl<R: RequestKey> WorkerPool<R> {
             return Some(Arc::clone(found));
         }
         drop(known);
-        let opened = self.open_session(self.place(name)?)?;
+        let opened = self.open_session(self.session_cluster(name)?)?;
         if !self.is_active(&opened) {
             return None;
         }
@@ -71,7 +71,7 @@ impl<R: RequestKey> WorkerPool<R> {
     }
 
     /// Returns the cluster of this name: the default one, one of the cluster set, or one that a source is bound to.
-    fn place(&self, name: &ClusterName) -> Option<Place> {
+    fn session_cluster(&self, name: &ClusterName) -> Option<SessionCluster> {
         let (plan, clusters) = (&self.run.plan, self.run.cx.clusters());
         let guard = clusters.guard(name);
         let cluster = match &guard {
@@ -79,7 +79,7 @@ impl<R: RequestKey> WorkerPool<R> {
             Some(guard) => guard.member().cluster().clone(),
             None => plan.bound_cluster(name).filter(|_| !clusters.is_leaving(name))?,
         };
-        Some(Place { cluster, guard })
+        Some(SessionCluster { cluster, guard })
     }
 
     /// Waits until the kind was removed from a cluster.
@@ -94,13 +94,13 @@ impl<R: RequestKey> WorkerPool<R> {
         all.retain(|_, session| self.is_active(session));
         all.values().for_each(|one| one.drop_other_clients());
         drop(all);
-        let is_gone = |name: &ClusterName| self.place(name).is_none();
+        let is_gone = |name: &ClusterName| self.session_cluster(name).is_none();
         let is_of_removed = |key: &R| key.cluster().is_some_and(is_gone);
         self.run.plan.queue.purge(is_of_removed);
         self.unsynced.lock().retain(|key, _| !is_of_removed(key));
     }
 
-    fn open_session(&self, Place { cluster, guard }: Place) -> Option<Arc<ClusterSession>> {
+    fn open_session(&self, SessionCluster { cluster, guard }: SessionCluster) -> Option<Arc<ClusterSession>> {
         let (plan, cx) = (&self.run.plan, &self.run.cx);
         let session = ClusterSession::new(
             &cluster,
@@ -120,7 +120,7 @@ impl<R: RequestKey> WorkerPool<R> {
         };
         let presence = cluster.presence(&kind.resource, plan.options.polled_every());
         // A key that changed during its reconcile is handed out once more before it is removed from the queue.
-        if kind.presence == WhenAbsent::Rest && presence.now().is_absent() {
+        if kind.when_absent == WhenAbsent::Wait && presence.now().is_absent() {
             return None;
         }
         let guard = KindGuard::follow(presence, cx, &self.sessions.kind_removed);

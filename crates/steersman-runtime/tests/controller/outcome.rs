@@ -17,7 +17,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use steersman_cluster::ClusterName;
 use steersman_core::{Action, Clock, MonotonicTime, ObjectKey, TestClock};
-use steersman_queue::{Add, Backoff, Limiter, Stage as Place};
+use steersman_queue::{Add, Backoff, RateLimiter, Stage as Place};
 use steersman_runtime::{BoxError, Controller, ControllerError, Options, terminal};
 use steersman_testing::{
     Fixture,
@@ -45,7 +45,7 @@ async fn ending(fixture: &Fixture) -> (TestClock, Stage, Controller<ObjectKey>, 
     let calls = Calls::new();
     let reconciler = calls.then(|key: ObjectKey, _, _| async move { end(key.name()) });
     let controller = Controller::<ObjectKey>::named("ends")
-        .limiter(Backoff::new().jitter(0.0))
+        .rate_limiter(Backoff::new().jitter(0.0))
         .build(&stage.cluster, reconciler);
     (clock, stage, controller, calls)
 }
@@ -176,7 +176,7 @@ async fn failures_are_counted_until_a_success_and_others_do_not_wait(fixture: Fi
         Ok(Action::await_change())
     });
     let controller = Controller::<ObjectKey>::named("keys")
-        .limiter(Backoff::new().jitter(0.0))
+        .rate_limiter(Backoff::new().jitter(0.0))
         .build(&stage.cluster, reconciler);
     let running = stage.run(&controller);
     let bad = ObjectKey::new("", "bad");
@@ -219,7 +219,7 @@ async fn failures_are_counted_until_a_success_and_others_do_not_wait(fixture: Fi
 /// Always the same gap.
 struct Steady;
 
-impl<K> Limiter<K> for Steady {
+impl<K> RateLimiter<K> for Steady {
     fn delay(&self, _: &K, _: u32, _: MonotonicTime) -> Duration {
         Duration::from_secs(7)
     }
@@ -232,7 +232,7 @@ async fn a_limiter_of_ones_own_makes_the_gaps(fixture: Fixture) {
     let calls = Calls::new();
     let reconciler = calls.then(|_: ObjectKey, _, _| async { Err("no".into()) });
     let controller = Controller::<ObjectKey>::named("keys")
-        .limiter(Steady)
+        .rate_limiter(Steady)
         .build(&stage.cluster, reconciler);
     let running = stage.run(&controller);
     controller.enqueue(ObjectKey::new("", "a"));

@@ -16,8 +16,8 @@ use std::{
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::json;
-use steersman_cluster::{Fence, FenceKeeper};
-use steersman_core::{Action, ObjectKey};
+use steersman_cluster::{Cluster, Fence, FenceKeeper};
+use steersman_core::{Action, Clock, ObjectKey, TestClock};
 use steersman_runtime::{
     Controller, Leadership, Options, Request, RequestKey, Source, SourceContext, kind, map_metadata,
     testing::LeadershipKeeper,
@@ -114,6 +114,39 @@ async fn guarantee_8_a_reconcile_in_flight_does_not_outlive_its_term_during_shut
         assert_eq!(calls.count("b"), 0, "nothing begins without leadership");
         until(|| controller.depth().in_flight() == 0).await;
     }
+}
+
+/// A cluster that gets no request.
+async fn unused_cluster(clock: &Arc<dyn Clock>) -> Cluster {
+    let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+        Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("not reachable"))
+    });
+    let builder = Cluster::builder("default")
+        .field_manager("test")
+        .service(kube::Client::new(service, "default"));
+    builder.clock(Arc::clone(clock)).build().await.unwrap()
+}
+
+// R68
+#[tokio::test]
+async fn guarantee_6_a_worker_that_waits_for_a_key_begins_nothing_after_the_end_of_its_term() {
+    let clock: Arc<dyn Clock> = Arc::new(TestClock::new());
+    let stage = Stage::on(unused_cluster(&clock).await, clock);
+    let (_fence, keeper, leadership) = leading(&stage);
+    let calls = Calls::new();
+    let controller = Controller::<ObjectKey>::named("keys").build(&stage.cluster, calls.only());
+    let running = controller.clone().spawn(&stage.context_led("keys", leadership));
+    controller.enqueue(ObjectKey::new("ns", "a"));
+    calls.reach("a", 1).await;
+    // On one thread, tasks run in the order in which they are woken: the worker before the run, which pauses the queue.
+    controller.enqueue(ObjectKey::new("ns", "b"));
+    keeper.revoke();
+    keeper.vacated().await;
+    assert_eq!(calls.count("b"), 0, "nothing begins without leadership");
+    assert_eq!(controller.depth().warm(), 1, "the key waits for the next term");
+    keeper.grant(Fence::open());
+    calls.reach("b", 1).await;
+    running.stop(GRACE).await.unwrap();
 }
 
 /// A source that has something for itself while it runs, such as a port.

@@ -15,7 +15,8 @@ use serde_json::json;
 use steersman_apiserver::ApiServer;
 use steersman_core::Spawner;
 use steersman_runtime::{
-    BoxError, Controller, Election, Manager, OnLoss, RunContext, RunError, RunPolicy, RunnableStatus, run_fn,
+    BoxError, Controller, Election, LeaseLostPolicy, Manager, RunContext, RunError, RunPolicy,
+    RunnableStatus, run_fn,
 };
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -192,7 +193,7 @@ async fn guarantee_5_a_replica_that_loses_the_lease_steps_down_and_can_lead_agai
 #[steersman_testing::test]
 async fn guarantee_5_a_run_ends_with_an_error_if_that_is_the_policy(fixture: Fixture) {
     let proxy = fixture.proxy().await;
-    let election = steady(&fixture, "one").on_loss(OnLoss::Exit);
+    let election = steady(&fixture, "one").on_lease_lost(LeaseLostPolicy::Exit);
     let one = Replica::new(&fixture, &proxy, election, "one", |builder| builder).await;
     let (leader, leads) = counted("leader", RunPolicy::LeaderElected);
     one.manager.add(leader).unwrap();

@@ -156,7 +156,7 @@ async fn guarantee_10_a_lease_is_given_up_before_a_cluster_elsewhere_takes_its_e
     let manager = Manager::builder()
         .cluster(near)
         .cluster(far.clone())
-        .leader_election(steady(&fixture, "a").cold_patience(Duration::ZERO))
+        .leader_election(steady(&fixture, "a").unsynced_acquire_delay(Duration::ZERO))
         .clock(Arc::new(clock.clone()))
         .build()
         .await

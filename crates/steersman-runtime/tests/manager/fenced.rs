@@ -14,8 +14,8 @@ use serde_json::json;
 use steersman_cluster::{Cluster, EventType};
 use steersman_core::{Action, Clock, ObjectKey, Spawner, TestClock};
 use steersman_runtime::{
-    BoxError, Context, Controller, Election, Manager, OnLoss, Reconciler, Request, RunContext, RunPolicy,
-    Runnable, run_fn,
+    BoxError, Context, Controller, Election, LeaseLostPolicy, Manager, Reconciler, Request, RunContext,
+    RunPolicy, Runnable, run_fn,
 };
 use steersman_testing::{
     FaultProxy, Fixture,
@@ -132,7 +132,7 @@ async fn candidate(
     let election = steady(fixture, "one")
         .lease_duration(LEASE)
         .renew_deadline(RENEW)
-        .cold_patience(Duration::ZERO)
+        .unsynced_acquire_delay(Duration::ZERO)
         .retry_period(Duration::from_secs(2));
     let manager = Manager::builder()
         .cluster(cluster.clone())
@@ -377,7 +377,7 @@ async fn guarantee_5_leader_work_that_does_not_end_fails_readiness_and_then_live
 // R177, D12
 #[steersman_testing::test]
 async fn guarantee_5_leader_work_that_does_not_end_ends_the_run_where_that_is_the_policy(fixture: Fixture) {
-    let exit = |election: Election| election.on_loss(OnLoss::StepDownOrExit);
+    let exit = |election: Election| election.on_lease_lost(LeaseLostPolicy::StepDownOrExit);
     let (clock, _proxy, _replica, mut running, _let_go) = zombie(&fixture, exit).await;
     let lost = clock.now();
     until(async || {

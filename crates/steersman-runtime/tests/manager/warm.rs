@@ -301,7 +301,7 @@ async fn leads_without(fixture: &Fixture, election: Election, leads: impl Fn(&Ma
     let proxy = fixture.proxy().await;
     let _forbidden = proxy.inject(Matching::method("GET").path("/configmaps"), Fault::answer(403));
     // Its patience outlasts the test.
-    let election = election.cold_patience(Duration::from_secs(3600));
+    let election = election.unsynced_acquire_delay(Duration::from_secs(3600));
     let one = Replica::new(fixture, &proxy, election, "one", probed).await;
     Controller::of::<ConfigMap>("maps")
         .warm()
@@ -344,7 +344,7 @@ async fn a_cluster_that_stalls_or_refuses_past_the_sync_timeout_leaves_the_repli
         let (proxy, far_proxy) = (fixture.proxy().await, fixture.proxy().await);
         let trouble = far_proxy.inject(Matching::method("GET").path("/configmaps"), fault);
         // Its patience outlasts the test.
-        let election = steady(&fixture, name).cold_patience(Duration::from_secs(3600));
+        let election = steady(&fixture, name).unsynced_acquire_delay(Duration::from_secs(3600));
         let one = Replica::new(&fixture, &proxy, election, name, |builder| {
             probed(builder).cache_sync_timeout(Duration::from_millis(100))
         })
@@ -394,7 +394,7 @@ where
 /// Shows that a replica with such a warm-up is cold until the test continues it, and leads after that.
 async fn is_cold_until(fixture: &Fixture, warming: impl FnOnce(&Replica) -> watch::Sender<bool>) {
     let proxy = fixture.proxy().await;
-    let election = steady(fixture, "one").cold_patience(Duration::from_secs(3600));
+    let election = steady(fixture, "one").unsynced_acquire_delay(Duration::from_secs(3600));
     let one = Replica::new(fixture, &proxy, election, "one", probed).await;
     let go_on = warming(&one);
     let addresses = one.manager.addresses();
@@ -501,7 +501,7 @@ async fn a_lease_acquired_during_a_list_delays_only_runnables_that_need_the_list
     let proxy = fixture.proxy().await;
     create_map(&fixture, "a").await;
     let stall = proxy.inject(Matching::method("GET").path("/secrets"), Fault::stall());
-    let election = steady(&fixture, "one").cold_patience(Duration::ZERO);
+    let election = steady(&fixture, "one").unsynced_acquire_delay(Duration::ZERO);
     let one = Replica::new(&fixture, &proxy, election, "one", |builder| {
         builder.cache_sync_timeout(Duration::from_millis(100))
     })
@@ -553,7 +553,7 @@ async fn guarantee_8_a_cold_replica_leaves_the_lease_to_a_warm_one_for_a_time(fi
     );
     let mut replicas = Vec::new();
     for name in names {
-        let election = steady(&fixture, name).cold_patience(Duration::from_secs(5));
+        let election = steady(&fixture, name).unsynced_acquire_delay(Duration::from_secs(5));
         let replica = Replica::new(&fixture, &proxy, election, name, plain).await;
         Controller::of::<ConfigMap>("maps")
             .warm()

@@ -43,15 +43,15 @@ fn scene() -> Scene {
 }
 
 impl Scene {
-    fn parts<const N: usize>(&self, namespaces: [&str; N]) -> [Part; N] {
+    fn parts<const N: usize>(&self, namespaces: [&str; N]) -> [NamespaceSink; N] {
         let wanted: BTreeSet<String> = namespaces.map(str::to_owned).into();
         let parts = self.dispatch.set_parts(&wanted, wanted.clone(), false);
         parts.try_into().expect("a place for each")
     }
 
     fn handle(&self, handler: impl EventHandler) -> Registration {
-        let figures = self.dispatch.figures().of_handler("test");
-        let registered = Arc::new(Registered::new("test", Box::new(handler), figures));
+        let counters = self.dispatch.counters().of_handler("test");
+        let registered = Arc::new(Registered::new("test", Box::new(handler), counters));
         self.dispatch.register(&registered);
         Registration::new(registered, None)
     }
@@ -70,12 +70,12 @@ impl Scene {
 }
 
 /// Delivers a whole list.
-fn list(part: &mut Part, objects: &[Object], revision: u32) {
-    list_as(part, Freshness::InOrder, objects, revision);
+fn list(part: &mut NamespaceSink, objects: &[Object], revision: u32) {
+    list_as(part, ReadConsistency::Watch, objects, revision);
 }
 
-fn list_as(part: &mut Part, freshness: Freshness, objects: &[Object], revision: u32) {
-    part.begin(freshness);
+fn list_as(part: &mut NamespaceSink, consistency: ReadConsistency, objects: &[Object], revision: u32) {
+    part.begin(consistency);
     for object in objects {
         part.listed(Arc::new(Object::from_slice(object.bytes()).unwrap()));
     }
@@ -173,7 +173,7 @@ fn ignores_a_part_after_a_switch_to_all_namespaces() {
         ["x"],
         "what was there stays until the list says otherwise"
     );
-    all.begin(Freshness::InOrder);
+    all.begin(ReadConsistency::Watch);
     // Its deletion would never be reported.
     a.changed(Arc::new(object("a", "late", 100)));
     all.listed(Arc::new(object("a", "x", 80)));
@@ -209,7 +209,7 @@ fn a_deletion_in_a_streamed_list_does_not_advance_the_revision() {
         list(&mut part, &[object("a", "x", 80), object("a", "y", 80)], 90);
         scene.overlay.wrote(object("a", "y", 95));
         scene.overlay.wrote(object("a", "x", 96));
-        part.begin(Freshness::InOrder);
+        part.begin(ReadConsistency::Watch);
         part.listed(Arc::new(object("a", "x", 80)));
         part.unlisted(Arc::new(object("a", "x", 100)));
         assert!(
@@ -245,7 +245,7 @@ fn a_quorum_list_replaces_the_store_at_any_revision() {
         // A backup is restored.
         list_as(
             &mut part,
-            Freshness::Newest,
+            ReadConsistency::Quorum,
             &[object("a", "x", 500), object("a", "y", 490)],
             600,
         );
@@ -284,10 +284,10 @@ fn take(events: &StdMutex<Vec<String>>) -> Vec<String> {
 // D29
 #[test]
 fn reports_an_object_deleted_between_two_lists() {
-    for (namespace, freshness) in [
-        ("", Freshness::InOrder),
-        ("a", Freshness::InOrder),
-        ("", Freshness::Newest),
+    for (namespace, consistency) in [
+        ("", ReadConsistency::Watch),
+        ("a", ReadConsistency::Watch),
+        ("", ReadConsistency::Quorum),
     ] {
         let scene = scene();
         let [mut part] = scene.parts([namespace]);
@@ -297,15 +297,15 @@ fn reports_an_object_deleted_between_two_lists() {
         scene.overlay.wrote(object("a", "x", 100));
         assert!(scene.sees("a", "x"));
 
-        part.begin(freshness);
+        part.begin(consistency);
         part.listed(Arc::new(object("a", "y", 80)));
         part.abandon();
         assert_eq!(take(&seen), Vec::<String>::new(), "the list broke off");
 
-        list_as(&mut part, freshness, &[object("a", "y", 80)], 110);
+        list_as(&mut part, consistency, &[object("a", "y", 80)], 110);
         assert!(!scene.sees("a", "x"));
         assert_eq!(take(&seen), ["deleted x 100"]);
-        list_as(&mut part, freshness, &[object("a", "y", 80)], 120);
+        list_as(&mut part, consistency, &[object("a", "y", 80)], 120);
         assert_eq!(take(&seen), Vec::<String>::new(), "once");
     }
 }
@@ -349,7 +349,7 @@ fn an_older_event_means_that_the_server_moved_backwards() {
         assert!(!part.changed(Arc::new(object("a", "x", 501))));
         assert!(!part.deleted(Arc::new(object("a", "x", 502))));
         assert_eq!(scene.names(), ["x", "y"], "only a list says what there is");
-        list_as(&mut part, Freshness::Newest, &[object("a", "y", 500)], 503);
+        list_as(&mut part, ReadConsistency::Quorum, &[object("a", "y", 500)], 503);
         assert_eq!(scene.names(), ["y"]);
         assert!(part.changed(Arc::new(object("a", "y", 504))));
     }

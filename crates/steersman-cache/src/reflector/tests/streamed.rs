@@ -118,10 +118,10 @@ async fn retries_a_broken_streamed_list_as_a_stream() {
     ];
     let scene = Scene::start(ReflectorOptions::default(), script);
     assert_eq!(scene.events().await, ["begin", "listed a", "abandon"]);
-    assert!(matches!(scene.trouble(), Some(WatchError::Unreachable { .. })));
+    assert!(matches!(scene.error(), Some(WatchError::Unreachable { .. })));
     scene.wait().await;
     assert_eq!(scene.events().await, ["begin", "listed a", "end 6"]);
-    assert_eq!(scene.trouble(), None);
+    assert_eq!(scene.error(), None);
 }
 
 /// Returns, for each request, true if it asks for a streamed list.

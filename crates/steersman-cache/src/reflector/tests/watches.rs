@@ -22,22 +22,22 @@ async fn assert_given_time(name: &str, answer: Answer, is_expected: fn(&WatchErr
     let scene = Scene::start(paged(), [list(&[], 5, ""), answer]);
     assert_eq!(scene.events().await.last().unwrap(), "end 5", "{name}");
     assert_eq!(scene.requests().len(), 2, "{name}");
-    let trouble = scene.trouble();
-    assert!(trouble.as_ref().is_some_and(is_expected), "{name}: {trouble:?}");
+    let error = scene.error();
+    assert!(error.as_ref().is_some_and(is_expected), "{name}: {error:?}");
     // If events can have been missed, a relist is next.
-    if !matches!(trouble, Some(WatchError::Unreachable { .. })) {
+    if !matches!(error, Some(WatchError::Unreachable { .. })) {
         scene.then(list(&[], 6, ""));
     }
     scene.then(watch_of(&[], End::Never));
     assert!(scene.wait().await >= Duration::from_millis(800), "{name}");
     assert!(!scene.requests().is_empty(), "{name}");
-    assert_eq!(scene.trouble(), None, "{name}");
+    assert_eq!(scene.error(), None, "{name}");
 }
 
 #[tokio::test]
 async fn guarantee_5_backs_off_after_an_invalid_watch() {
     let page = "<html>\n<body>\n<h1>It works!</h1>\n</body>\n</html>\n";
-    let is_undecodable = |trouble: &WatchError| matches!(trouble, WatchError::InvalidResponse { .. });
+    let is_undecodable = |error: &WatchError| matches!(error, WatchError::InvalidResponse { .. });
     assert_given_time("a page", answer(200, page), is_undecodable).await;
     let page = Answer {
         end: End::Never,
@@ -64,16 +64,16 @@ async fn guarantee_5_backs_off_after_an_invalid_watch() {
 
 #[tokio::test]
 async fn guarantee_5_backs_off_after_a_watch_without_new_events() {
-    let is_unreachable = |trouble: &WatchError| matches!(trouble, WatchError::Unreachable { .. });
+    let is_unreachable = |error: &WatchError| matches!(error, WatchError::Unreachable { .. });
     let known = watch_of(&[bookmark(5, false)], End::Good);
     let scene = Scene::start(paged(), [list(&[], 5, ""), known]);
     assert_eq!(scene.events().await, ["begin", "end 5", "progressed 5"]);
-    assert!(scene.trouble().as_ref().is_some_and(is_unreachable));
+    assert!(scene.error().as_ref().is_some_and(is_unreachable));
     assert_eq!(scene.requests().len(), 2);
     scene.then(watch_of(&[], End::Never));
     assert!(scene.wait().await >= Duration::from_millis(800));
     assert!(has(&scene.requests()[0], "resourceVersion=5"), "it goes on");
-    assert_eq!(scene.trouble(), None);
+    assert_eq!(scene.error(), None);
     assert_given_time("half a line", answer(200, "{"), is_unreachable).await;
     assert_given_time("empty lines", answer(200, "\n\n"), is_unreachable).await;
 }
@@ -92,7 +92,7 @@ async fn reopens_a_long_watch_at_once() {
     drop(more);
     scene.settle().await;
     assert_eq!(scene.requests().len(), 3);
-    assert_eq!(scene.trouble(), None);
+    assert_eq!(scene.error(), None);
 }
 
 // R123
@@ -106,11 +106,11 @@ async fn guarantee_4_reports_and_resumes_a_silent_watch() {
     scene.requests();
     let limit = Duration::from_secs(615);
     let mut waited = Duration::ZERO;
-    while scene.trouble().is_none() {
+    while scene.error().is_none() {
         waited += scene.wait().await;
     }
     assert_eq!(waited, limit);
-    assert_eq!(scene.trouble(), Some(WatchError::IdleTimeout { limit }));
+    assert_eq!(scene.error(), Some(WatchError::IdleTimeout { limit }));
     assert!(scene.health.borrow().synced, "what is known stays");
     scene.then(watch_of(&[event("ADDED", "b", 7)], End::Never));
     scene.wait().await;
@@ -121,7 +121,7 @@ async fn guarantee_4_reports_and_resumes_a_silent_watch() {
         has(&requests[0], "watch=true") && has(&requests[0], "resourceVersion=6"),
         "{requests:?}"
     );
-    assert_eq!(scene.trouble(), None);
+    assert_eq!(scene.error(), None);
 }
 
 // D9
@@ -145,7 +145,7 @@ async fn relists_after_a_few_watches_that_end_with_an_error_of_the_server() {
     }
     scene.wait().await;
     assert_eq!(scene.events().await, ["begin", "listed b", "end 9"]);
-    assert_eq!(scene.trouble(), None);
+    assert_eq!(scene.error(), None);
 }
 
 // D9

@@ -54,6 +54,10 @@ impl Stage {
 
     pub async fn of(builder: ClusterBuilder, clock: Arc<dyn Clock>) -> Self {
         let cluster = builder.clock(Arc::clone(&clock)).build().await.unwrap();
+        Self::on(cluster, clock)
+    }
+
+    pub fn on(cluster: Cluster, clock: Arc<dyn Clock>) -> Self {
         let random = Arc::new(Random::from_seed(7));
         let runtime = RuntimeContext::new(Arc::clone(&clock), random, Spawner::current());
         let runtime = Arc::new(runtime);

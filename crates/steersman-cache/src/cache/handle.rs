@@ -13,12 +13,12 @@ use crate::{Informer, Store};
 #[derive(Clone, Debug)]
 pub struct InformerHandle {
     pub(super) informer: Informer,
-    pub(super) lease: Arc<Lease>,
+    pub(super) ref_count: Arc<RefCount>,
 }
 
 /// Notifies the cache on drop that the informer has no handle left.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct RefCount {
     pub(super) key: Key,
     pub(super) cache: Weak<Inner>,
 }
@@ -31,7 +31,7 @@ impl InformerHandle {
     }
 }
 
-impl Drop for Lease {
+impl Drop for RefCount {
     fn drop(&mut self) {
         if let Some(cache) = self.cache.upgrade() {
             cache.released(&self.key);

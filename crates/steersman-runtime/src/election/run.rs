@@ -17,16 +17,16 @@ use tokio::{
 use super::{ElectionError, Overdue, Settings, elector::Elector, lock::Lock};
 
 /// A running participation. Drop ends it at once, and its lease expires.
-pub(crate) struct Campaign {
-    orders: watch::Sender<Order>,
+pub(crate) struct LeaderElectionRun {
+    commands: watch::Sender<Command>,
     /// `None` once the result was received.
     ended: Option<oneshot::Receiver<Ended>>,
-    _home: Home,
+    _host: Host,
 }
 
 /// Order to the elector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(super) enum Command {
     /// Compete for the lease.
     Contend,
     /// Keep a held lease, and acquire none.
@@ -37,14 +37,14 @@ pub(super) enum Order {
 
 /// Result of a participation.
 pub(super) enum Ended {
-    AsTold,
+    Stopped,
     Lost(String),
     Failed(ElectionError),
 }
 
 /// A participation ended without an order.
 #[derive(Debug)]
-pub(crate) enum Loss {
+pub(crate) enum ElectionEnd {
     /// The lease was lost, for this reason.
     Lease(String),
     /// The election could not start.
@@ -52,13 +52,13 @@ pub(crate) enum Loss {
 }
 
 /// Thread or task of the election.
-enum Home {
+enum Host {
     Thread { _end: oneshot::Sender<()> },
     Task { _task: Task },
 }
 
 /// Inputs of an election from its run.
-pub(crate) struct CampaignContext {
+pub(crate) struct ElectionContext {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) seed: u64,
     pub(crate) keeper: Arc<LeadershipKeeper>,
@@ -67,21 +67,21 @@ pub(crate) struct CampaignContext {
     pub(crate) overdue: Overdue,
 }
 
-impl Campaign {
+impl LeaderElectionRun {
     pub(crate) fn start(
         settings: &Settings,
-        figures: &Figures,
-        run: CampaignContext,
+        metrics: &ElectionMetrics,
+        run: ElectionContext,
     ) -> Result<Self, ElectionError> {
-        let (orders, receiver) = watch::channel(Order::Contend);
+        let (commands, receiver) = watch::channel(Command::Contend);
         let (done, ended) = oneshot::channel();
-        let place = run
+        let status = run
             .statuses
-            .place(&format!("lease {}/{}", settings.namespace, settings.lease));
-        place.set_cluster(settings.cluster.name().as_str());
-        let (settings, figures) = (settings.clone(), figures.clone());
+            .handle(&format!("lease {}/{}", settings.namespace, settings.lease));
+        status.set_cluster(settings.cluster.name().as_str());
+        let (settings, metrics) = (settings.clone(), metrics.clone());
         let (lease, spawner) = (settings.lease.clone(), settings.spawner.clone());
-        let campaign = async move {
+        let election_run = async move {
             let ended = match Lock::connect(&settings).await {
                 Ok(lock) => {
                     let elector = Elector {
@@ -91,12 +91,12 @@ impl Campaign {
                         random: Random::from_seed(run.seed),
                         keeper: run.keeper,
                         warm: run.warm,
-                        orders: receiver,
-                        figures,
-                        place,
+                        commands: receiver,
+                        metrics,
+                        status,
                         overdue: run.overdue,
                         acquired: None,
-                        named: None,
+                        logged_leader: None,
                     };
                     elector.run().await
                 }
@@ -108,37 +108,37 @@ impl Campaign {
             // Fails only if no task waits for the result.
             let _ = done.send(ended);
         };
-        let home = match spawner {
-            Some(spawner) => Home::Task {
-                _task: spawner.spawn("election", campaign),
+        let host = match spawner {
+            Some(spawner) => Host::Task {
+                _task: spawner.spawn("election", election_run),
             },
-            None => Home::thread(campaign).map_err(|source| ElectionError::Thread { lease, source })?,
+            None => Host::thread(election_run).map_err(|source| ElectionError::Thread { lease, source })?,
         };
         Ok(Self {
-            orders,
+            commands,
             ended: Some(ended),
-            _home: home,
+            _host: host,
         })
     }
 
     /// Waits until the participation ends without an order.
-    pub(crate) async fn lost(&mut self) -> Loss {
+    pub(crate) async fn lost(&mut self) -> ElectionEnd {
         match self.end().await {
-            Some(Ended::Lost(reason)) => Loss::Lease(reason),
-            Some(Ended::Failed(error)) => Loss::Failed(error),
-            Some(Ended::AsTold) => std::future::pending().await,
-            None => Loss::Lease("the election ended by itself".to_owned()),
+            Some(Ended::Lost(reason)) => ElectionEnd::Lease(reason),
+            Some(Ended::Failed(error)) => ElectionEnd::Failed(error),
+            Some(Ended::Stopped) => std::future::pending().await,
+            None => ElectionEnd::Lease("the election ended by itself".to_owned()),
         }
     }
 
     /// Acquires no lease any more, and keeps a held one.
     pub(crate) fn abstain(&self) {
-        self.orders.send_replace(Order::Abstain);
+        self.commands.send_replace(Command::Abstain);
     }
 
     /// Ends the participation, after a release of the lease if `release` is true.
     pub(crate) async fn resign(mut self, release: bool) {
-        self.orders.send_replace(Order::Resign { release });
+        self.commands.send_replace(Command::Resign { release });
         if self.ended.is_some() {
             self.end().await;
         }
@@ -154,9 +154,9 @@ impl Campaign {
     }
 }
 
-impl Home {
+impl Host {
     /// Starts a thread with a separate runtime, which only the election uses.
-    fn thread(campaign: impl Future<Output = ()> + Send + 'static) -> io::Result<Self> {
+    fn thread(election_run: impl Future<Output = ()> + Send + 'static) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, ended) = oneshot::channel::<()>();
         let work = move || {
@@ -165,7 +165,7 @@ impl Home {
                     biased;
                     // The sender is only dropped, never used.
                     _ = ended => {}
-                    () = campaign => {}
+                    () = election_run => {}
                 }
             });
         };
@@ -178,12 +178,12 @@ impl Home {
 
 /// Metrics of an election. Clones share the values.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct ElectionMetrics {
     status: Gauge,
     slow_paths: Counter,
 }
 
-impl Figures {
+impl ElectionMetrics {
     /// Registers the metrics, with the names of client-go.
     pub(crate) fn register(&self, lease: &str, registry: &mut Registry) {
         let label = ("name".into(), lease.to_owned().into());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Warmth: this replica is ready to take over at once.
+//! WarmupStatus: this replica is ready to take over at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,19 +14,19 @@ use steersman_endpoints::CheckError;
 /// replicas too, so leaving the lease to them would not help. A runnable that fails after it was ready has only outdated
 /// data, and the replica still takes over.
 #[derive(Debug)]
-pub(crate) struct Warmth {
+pub(crate) struct WarmupStatus {
     is_warm: watch::Sender<bool>,
     /// The missing parts, while the replica is not warm.
     missing: watch::Sender<String>,
-    filled: watch::Sender<bool>,
+    caches_synced: watch::Sender<bool>,
 }
 
-impl Warmth {
+impl WarmupStatus {
     pub(super) fn new() -> Self {
         Self {
             is_warm: watch::Sender::new(false),
             missing: watch::Sender::new("the manager does not run".to_owned()),
-            filled: watch::Sender::new(false),
+            caches_synced: watch::Sender::new(false),
         }
     }
 
@@ -43,27 +43,27 @@ impl Warmth {
     }
 
     /// Reports that the start does not wait for caches any more.
-    pub(super) fn filled(&self) {
-        self.filled.send_replace(true);
+    pub(super) fn caches_synced(&self) {
+        self.caches_synced.send_replace(true);
     }
 
     /// Reports that the manager does not run.
     pub(super) fn over(&self) {
-        self.filled.send_replace(false);
+        self.caches_synced.send_replace(false);
         self.set(Some("the manager does not run".to_owned()));
     }
 
     /// Updates the state during a run.
     pub(super) async fn keep(&self, inner: &Inner) {
-        let (mut added, mut filled) = (inner.changed.subscribe(), self.filled.subscribe());
+        let (mut added, mut caches_synced) = (inner.changed.subscribe(), self.caches_synced.subscribe());
         let statuses = inner.runtime.statuses();
         loop {
             added.mark_unchanged();
-            let is_filled = *filled.borrow_and_update();
+            let are_synced = *caches_synced.borrow_and_update();
             let settled = statuses.settled();
             let mut warming = warming(inner);
             warming.retain(|name| !settled.contains(name));
-            let missing = |all: &BTreeMap<String, RunnableStatus>| match is_filled {
+            let missing = |all: &BTreeMap<String, RunnableStatus>| match are_synced {
                 true => not_ready(&warming, all),
                 false => Some("caches are being filled".to_owned()),
             };
@@ -72,7 +72,7 @@ impl Warmth {
             tokio::select! {
                 biased;
                 _ = added.changed() => {}
-                _ = filled.changed() => {}
+                _ = caches_synced.changed() => {}
                 () = statuses.when_settled(|settled| !warming.is_disjoint(settled)) => {}
                 () = statuses.when(|all| missing(all) != known) => {}
             }

@@ -12,7 +12,7 @@ async fn guarantee_5_honours_retry_after() {
     let scene = Scene::start(paged(), [busy, list(&[], 1, ""), watch_of(&[], End::Never)]);
     scene.settle().await;
     assert!(matches!(
-        scene.trouble(),
+        scene.error(),
         Some(WatchError::ServerError { code: 429, .. })
     ));
     assert_eq!(scene.wait().await, Duration::from_secs(17));
@@ -30,22 +30,19 @@ async fn guarantee_4_reports_each_failure_until_it_ends() {
     ];
     let scene = Scene::start(paged(), script);
     scene.settle().await;
-    assert_eq!(scene.trouble(), Some(WatchError::NotInstalled));
+    assert_eq!(scene.error(), Some(WatchError::NotInstalled));
     scene.wait().await;
     assert_eq!(
-        scene.trouble(),
+        scene.error(),
         Some(WatchError::Forbidden {
             reason: "no 403".to_owned()
         })
     );
     scene.wait().await;
-    assert!(matches!(
-        scene.trouble(),
-        Some(WatchError::InvalidResponse { .. })
-    ));
+    assert!(matches!(scene.error(), Some(WatchError::InvalidResponse { .. })));
     assert!(!scene.health.borrow().synced);
     scene.wait().await;
-    assert_eq!(scene.trouble(), None);
+    assert_eq!(scene.error(), None);
     assert!(scene.health.borrow().synced);
 }
 
@@ -54,10 +51,10 @@ async fn guarantee_4_a_kind_with_events_is_not_absent() {
     let begun = watch_of(&[event("ADDED", "a", 6)], End::Never);
     let scene = Scene::start(ReflectorOptions::default(), [refusal(404), begun]);
     scene.settle().await;
-    assert_eq!(scene.trouble(), Some(WatchError::NotInstalled));
+    assert_eq!(scene.error(), Some(WatchError::NotInstalled));
     scene.wait().await;
     assert_eq!(scene.events().await, ["begin", "abandon", "begin", "listed a"]);
-    assert_eq!(scene.trouble(), None);
+    assert_eq!(scene.error(), None);
     assert!(!scene.health.borrow().synced);
 }
 
@@ -80,7 +77,7 @@ async fn guarantee_8_lists_an_absent_kind_at_once_when_it_is_installed() {
     assert_eq!(scene.events().await, ["begin", "listed a", "end 5"]);
     scene.wait().await;
     // D5
-    assert_eq!(scene.trouble(), Some(WatchError::NotInstalled));
+    assert_eq!(scene.error(), Some(WatchError::NotInstalled));
     assert!(!scene.health.borrow().absent, "it is known to be there");
     assert_eq!(scene.events().await, Vec::<String>::new(), "nobody else says so");
     scene.requests();
@@ -101,7 +98,7 @@ async fn guarantee_8_lists_an_absent_kind_at_once_when_it_is_installed() {
     presence.send_replace(Presence::Present);
     changes.send_replace(());
     assert_eq!(scene.events().await, ["begin", "listed b", "end 9"]);
-    assert_eq!(scene.trouble(), None);
+    assert_eq!(scene.error(), None);
     assert!(!scene.health.borrow().absent);
 }
 
@@ -112,7 +109,7 @@ async fn retries_a_synced_kind_within_seconds_after_404() {
     let scene = Scene::start(paged(), script.into_iter().chain((0..8).map(|_| refusal(404))));
     assert_eq!(scene.events().await, ["begin", "listed a", "end 5"]);
     scene.wait().await;
-    assert_eq!(scene.trouble(), Some(WatchError::NotInstalled));
+    assert_eq!(scene.error(), Some(WatchError::NotInstalled));
     for _ in 0..6 {
         let waited = scene.wait().await;
         assert!(waited <= Duration::from_secs(3), "{waited:?}");
@@ -121,7 +118,7 @@ async fn retries_a_synced_kind_within_seconds_after_404() {
     scene.then(watch_of(&[], End::Never));
     scene.wait().await;
     scene.wait().await;
-    assert_eq!(scene.trouble(), None);
+    assert_eq!(scene.error(), None);
 }
 
 #[tokio::test]
@@ -167,10 +164,10 @@ async fn guarantee_7_reports_a_panic_and_relists() {
         scene.events().await,
         ["begin", "end 9", "changed poison", "abandon"]
     );
-    assert_eq!(scene.trouble(), Some(WatchError::Panicked));
+    assert_eq!(scene.error(), Some(WatchError::Panicked));
     scene.wait().await;
     assert_eq!(scene.events().await, ["begin", "listed a", "end 12"]);
-    assert_eq!(scene.trouble(), None);
+    assert_eq!(scene.error(), None);
 }
 
 // D5
@@ -191,14 +188,10 @@ async fn guarantee_8_only_a_404_of_an_api_server_means_absent() {
     ] {
         let scene = Scene::start(paged(), [answer(404, body)]);
         scene.settle().await;
-        let trouble = scene.trouble().unwrap();
-        assert_eq!(
-            trouble == WatchError::NotInstalled,
-            is_absent,
-            "{body}: {trouble}"
-        );
-        let is_refused = matches!(trouble, WatchError::Rejected { code: 404, .. });
-        assert_eq!(is_refused, !is_absent, "{body}: {trouble}");
+        let error = scene.error().unwrap();
+        assert_eq!(error == WatchError::NotInstalled, is_absent, "{body}: {error}");
+        let is_refused = matches!(error, WatchError::Rejected { code: 404, .. });
+        assert_eq!(is_refused, !is_absent, "{body}: {error}");
     }
 }
 
@@ -229,10 +222,10 @@ async fn guarantee_9_rejects_a_response_that_is_not_a_list() {
             Some("abandon"),
             "{body}: {events:?}"
         );
-        let trouble = scene.trouble();
+        let error = scene.error();
         assert!(
-            matches!(trouble, Some(WatchError::InvalidResponse { .. })),
-            "{body}: {trouble:?}"
+            matches!(error, Some(WatchError::InvalidResponse { .. })),
+            "{body}: {error:?}"
         );
         scene.wait().await;
         assert_eq!(scene.events().await, ["begin", "listed a", "end 6"], "{body}");
@@ -278,7 +271,7 @@ async fn guarantee_8_one_404_does_not_make_a_present_kind_absent() {
     scene.settle().await;
     let is_absent = || scene.health.borrow().absent;
     assert_eq!(
-        (scene.trouble(), is_absent()),
+        (scene.error(), is_absent()),
         (Some(WatchError::NotInstalled), false)
     );
     scene.wait().await;

@@ -20,7 +20,7 @@ use crate::{Object, Query, Revision, revision::compare, store::State};
 /// Maximum number of entries.
 const ENTRIES_MAX: usize = 10_000;
 
-pub(crate) struct Layer {
+pub(crate) struct OverlayEntries {
     clock: Arc<dyn Clock>,
     limit: Duration,
     /// True if an informer collects lost writes.
@@ -37,21 +37,21 @@ struct Entries {
     by_key: BTreeMap<ObjectKey, Entry>,
     /// Number of progress reports of the store since the last check of all entries.
     reports: usize,
-    /// See [`Layer::take_lost`].
+    /// See [`OverlayEntries::take_lost`].
     lost: Vec<Arc<Object>>,
 }
 
 struct Entry {
-    what: What,
+    what: Write,
     uid: Box<str>,
     since: MonotonicTime,
     /// Number of lists that had begun when the entry was made.
     lists: u32,
 }
 
-enum What {
+enum Write {
     Written(Arc<Object>),
-    Gone {
+    Deleted {
         /// The revision of the deletion, if known.
         at: Option<Revision>,
         /// A revision of the deleted object, if known: any older object with this key was deleted before it.
@@ -60,9 +60,9 @@ enum What {
 }
 
 /// A snapshot of the overlay, ordered by key.
-pub(crate) struct Laid(Vec<(ObjectKey, Option<Arc<Object>>)>);
+pub(crate) struct Snapshot(Vec<(ObjectKey, Option<Arc<Object>>)>);
 
-impl Layer {
+impl OverlayEntries {
     pub(super) fn new(clock: Arc<dyn Clock>, limit: Duration, keeps_lost: bool) -> Self {
         Self {
             clock,
@@ -88,41 +88,41 @@ impl Layer {
         if let Some(known) = entries.by_key.get(&key) {
             let is_late = match &known.what {
                 // Revisions of different uids are not comparable.
-                What::Written(known) => {
+                Write::Written(known) => {
                     known.uid() == object.uid()
                         && is_reached(known.resource_version(), object.resource_version())
                 }
                 // With a revision, the object only left a selector, and can match it again.
-                What::Gone { at, .. } => *known.uid == *object.uid() && !is_newer(&object, at.as_ref()),
+                Write::Deleted { at, .. } => *known.uid == *object.uid() && !is_newer(&object, at.as_ref()),
             };
             if is_late {
                 return;
             }
         }
         let uid: Box<str> = object.uid().into();
-        let entry = self.entry(state, uid, What::Written(object));
-        self.lay(&mut entries, state, key, entry);
+        let entry = self.entry(state, uid, Write::Written(object));
+        self.insert(&mut entries, state, key, entry);
     }
 
     pub(super) fn deleted(&self, state: &State, key: &ObjectKey, uid: &str, revision: Option<&Revision>) {
         let mut entries = self.entries.lock();
         let after = match entries.by_key.get(key).map(|known| &known.what) {
             // The response is late, and the object was written again meanwhile.
-            Some(What::Written(known)) if known.uid() == uid && is_newer(known, revision) => return,
-            Some(What::Written(known)) if known.uid() == uid => Some(known.revision()),
+            Some(Write::Written(known)) if known.uid() == uid && is_newer(known, revision) => return,
+            Some(Write::Written(known)) if known.uid() == uid => Some(known.revision()),
             // Another object was created under this key already.
-            Some(What::Written(_)) => return,
+            Some(Write::Written(_)) => return,
             _ => state
                 .get(key.namespace(), key.name())
                 .filter(|stored| stored.uid() == uid)
                 .map(|stored| stored.revision()),
         };
-        let what = What::Gone {
+        let what = Write::Deleted {
             at: revision.cloned(),
             after,
         };
         let entry = self.entry(state, uid.into(), what);
-        self.lay(&mut entries, state, key.clone(), entry);
+        self.insert(&mut entries, state, key.clone(), entry);
     }
 
     /// Gets one object as readers see it.
@@ -141,30 +141,30 @@ impl Layer {
     }
 
     /// Returns a snapshot of all entries.
-    pub(crate) fn laid(&self, state: &State) -> Laid {
+    pub(crate) fn snapshot(&self, state: &State) -> Snapshot {
         let mut entries = self.entries.lock();
         self.sweep(&mut entries, state);
         let entries = entries.by_key.iter();
-        Laid(entries.map(|(key, entry)| (key.clone(), entry.shows())).collect())
+        Snapshot(entries.map(|(key, entry)| (key.clone(), entry.shows())).collect())
     }
 
     /// Called after the store received an object.
-    pub(crate) fn came(&self, object: &Object) {
+    pub(crate) fn on_stored(&self, object: &Object) {
         self.end_if(&object.key(), Some(object), |entry| match &entry.what {
             // If the object is still older after this time, the server that took the write counts revisions differently.
-            What::Written(written) => {
+            Write::Written(written) => {
                 is_reached(object.resource_version(), written.resource_version())
                     || (*entry.uid == *object.uid() && self.is_old(entry))
             }
-            What::Gone { at, after } if *entry.uid != *object.uid() => {
+            Write::Deleted { at, after } if *entry.uid != *object.uid() => {
                 is_newer(object, at.as_ref()) || !is_older(object, after.as_ref())
             }
             // With an unknown revision of the deletion, a newer event can precede it, but not for long.
-            What::Gone { at: None, after } => {
+            Write::Deleted { at: None, after } => {
                 let is_known = |after: &Revision| is_reached(after.as_str(), object.resource_version());
                 self.is_old(entry) && !after.as_ref().is_some_and(is_known)
             }
-            What::Gone { at, .. } => is_newer(object, at.as_ref()),
+            Write::Deleted { at, .. } => is_newer(object, at.as_ref()),
         });
     }
 
@@ -173,20 +173,20 @@ impl Layer {
     }
 
     /// Called when an object was deleted, even if the store never received its written state. `stored` is the stored object.
-    pub(crate) fn deleted_by_now(&self, object: &Object, stored: Option<&Object>) {
+    pub(crate) fn on_deleted(&self, object: &Object, stored: Option<&Object>) {
         self.end_if(&object.key(), stored, |entry| match &entry.what {
-            What::Written(written) => {
+            Write::Written(written) => {
                 *entry.uid == *object.uid()
                     && is_reached(object.resource_version(), written.resource_version())
             }
-            What::Gone { .. } => false,
+            Write::Deleted { .. } => false,
         });
     }
 
     /// Called after the store removed an object.
-    pub(crate) fn went(&self, object: &Object) {
+    pub(crate) fn on_removed(&self, object: &Object) {
         self.end_if(&object.key(), None, |entry| {
-            matches!(entry.what, What::Gone { .. }) && *entry.uid == *object.uid()
+            matches!(entry.what, Write::Deleted { .. }) && *entry.uid == *object.uid()
         });
     }
 
@@ -258,7 +258,7 @@ impl Layer {
         Some(lost)
     }
 
-    fn entry(&self, state: &State, uid: Box<str>, what: What) -> Entry {
+    fn entry(&self, state: &State, uid: Box<str>, what: Write) -> Entry {
         Entry {
             what,
             uid,
@@ -267,7 +267,7 @@ impl Layer {
         }
     }
 
-    fn lay(&self, entries: &mut Entries, state: &State, key: ObjectKey, entry: Entry) {
+    fn insert(&self, entries: &mut Entries, state: &State, key: ObjectKey, entry: Entry) {
         if self.has_ended(&key, &entry, state) {
             entries.by_key.remove(&key);
         } else {
@@ -296,7 +296,7 @@ impl Layer {
         }
         let is_old = || self.is_old(entry);
         match &entry.what {
-            What::Written(written) => {
+            Write::Written(written) => {
                 let written = written.resource_version();
                 let has_come = is_reached(revision, written)
                     || stored.is_some_and(|stored| is_reached(stored.resource_version(), written));
@@ -305,7 +305,7 @@ impl Layer {
                     && stored.is_none_or(|stored| is_number(stored.resource_version()));
                 has_come || (!is_ordered && (is_relisted || is_old()))
             }
-            What::Gone { at, after } => match (at, stored) {
+            Write::Deleted { at, after } => match (at, stored) {
                 (Some(at), _) if is_reached(revision, at.as_str()) => true,
                 (Some(_), Some(stored)) if is_newer(stored, at.as_ref()) => true,
                 (_, Some(stored)) if stored.uid() != &*entry.uid => !is_older(stored, after.as_ref()),
@@ -316,15 +316,13 @@ impl Layer {
             },
         }
     }
-
-    // Ignores poison: the map is consistent after every statement.
 }
 
 impl Entry {
     fn shows(&self) -> Option<Arc<Object>> {
         match &self.what {
-            What::Written(object) => Some(Arc::clone(object)),
-            What::Gone { .. } => None,
+            Write::Written(object) => Some(Arc::clone(object)),
+            Write::Deleted { .. } => None,
         }
     }
 }
@@ -345,14 +343,14 @@ fn is_older(object: &Object, than: Option<&Revision>) -> bool {
     than.is_some_and(|than| compare(object.resource_version(), than.as_str()) == Some(Ordering::Less))
 }
 
-impl Laid {
+impl Snapshot {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Merges the overlay into a store's query result: covered objects are replaced in place or left out, and new objects follow
     /// in key order.
-    pub(crate) fn cover(&self, objects: &mut Vec<Arc<Object>>, query: &Query) {
+    pub(crate) fn merge_into(&self, objects: &mut Vec<Arc<Object>>, query: &Query) {
         let mut wanted: Vec<Option<&Arc<Object>>> = self
             .0
             .iter()
@@ -362,11 +360,11 @@ impl Laid {
             let key = (object.namespace(), object.name());
             let found = self
                 .0
-                .binary_search_by(|(laid, _)| (laid.namespace(), laid.name()).cmp(&key));
+                .binary_search_by(|(snapshot, _)| (snapshot.namespace(), snapshot.name()).cmp(&key));
             let Ok(at) = found else { return true };
             match wanted[at].take() {
-                Some(laid) => {
-                    *object = Arc::clone(laid);
+                Some(snapshot) => {
+                    *object = Arc::clone(snapshot);
                     true
                 }
                 None => false,

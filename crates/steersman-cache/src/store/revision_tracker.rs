@@ -6,30 +6,30 @@
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
-use super::state::Freshness;
+use super::state::ReadConsistency;
 use crate::revision::compare;
 
 #[derive(Debug, Default)]
-pub(super) struct Reached {
-    whole: Reach,
+pub(super) struct RevisionTracker {
+    whole: NamespaceRevision,
     /// Empty if all namespaces are listed together.
-    parts: BTreeMap<String, Reach>,
+    parts: BTreeMap<String, NamespaceRevision>,
     /// Number of lists begun, of any part.
     lists: u32,
 }
 
 #[derive(Debug, Default)]
-struct Reach {
+struct NamespaceRevision {
     revision: String,
     /// The number of the list that began last.
     begun: u32,
     /// The number of the last complete list.
-    carried: u32,
+    last_complete_list: u32,
     /// The number of the last complete list of the newest state.
     newest: u32,
 }
 
-impl Reached {
+impl RevisionTracker {
     /// Returns the revision of the whole store.
     pub(super) fn revision(&self) -> &str {
         &self.whole.revision
@@ -47,7 +47,7 @@ impl Reached {
 
     /// Returns the number of the last complete list that covered this namespace.
     pub(super) fn listed_in(&self, namespace: &str) -> u32 {
-        self.of(namespace).carried
+        self.of(namespace).last_complete_list
     }
 
     /// Returns the number of the last complete list of the newest state that covered this namespace.
@@ -55,30 +55,30 @@ impl Reached {
         self.of(namespace).newest
     }
 
-    fn of(&self, namespace: &str) -> &Reach {
+    fn of(&self, namespace: &str) -> &NamespaceRevision {
         self.parts.get(namespace).unwrap_or(&self.whole)
     }
 
-    fn of_mut(&mut self, part: &str) -> &mut Reach {
+    fn of_mut(&mut self, part: &str) -> &mut NamespaceRevision {
         self.parts.get_mut(part).unwrap_or(&mut self.whole)
     }
 
     /// Adds a namespace with its own list. It starts at the revision of the whole store if that contained the namespace.
-    pub(super) fn part(&mut self, namespace: &str, was_in_whole: bool) {
+    pub(super) fn add_namespace(&mut self, namespace: &str, was_in_whole: bool) {
         let revision = if was_in_whole {
             self.whole.revision.clone()
         } else {
             String::new()
         };
-        let reach = Reach {
+        let reach = NamespaceRevision {
             revision,
-            ..Reach::default()
+            ..NamespaceRevision::default()
         };
         self.parts.entry(namespace.to_owned()).or_insert(reach);
     }
 
     /// Removes a namespace that no longer has its own list.
-    pub(super) fn unite(&mut self, namespace: &str) {
+    pub(super) fn remove_namespace(&mut self, namespace: &str) {
         self.parts.remove(namespace);
     }
 
@@ -90,21 +90,21 @@ impl Reached {
     }
 
     /// Completes the list that began last.
-    pub(super) fn end(&mut self, part: &str, freshness: Freshness) {
+    pub(super) fn end(&mut self, part: &str, consistency: ReadConsistency) {
         let reach = self.of_mut(part);
-        reach.carried = reach.begun;
-        if freshness == Freshness::Newest {
+        reach.last_complete_list = reach.begun;
+        if consistency == ReadConsistency::Quorum {
             reach.newest = reach.begun;
         }
     }
 
     /// Advances to a revision, and backwards only with a list of the newest state. Returns true if that is a change. If two
     /// revisions cannot be compared, the later arrival counts.
-    pub(super) fn advance(&mut self, part: &str, revision: &str, freshness: Freshness) -> bool {
+    pub(super) fn advance(&mut self, part: &str, revision: &str, consistency: ReadConsistency) -> bool {
         let reach = self.of_mut(part);
-        let is_older = match freshness {
-            Freshness::InOrder => compare(revision, &reach.revision).is_some_and(Ordering::is_le),
-            Freshness::Newest => revision == reach.revision,
+        let is_older = match consistency {
+            ReadConsistency::Watch => compare(revision, &reach.revision).is_some_and(Ordering::is_le),
+            ReadConsistency::Quorum => revision == reach.revision,
         };
         let is_change = !is_older && !matches!(revision, "" | "0");
         if is_change {
