@@ -20,7 +20,7 @@
 //! 17. [Errors](errors): retries, and how users see a failure.
 //! 18. [Switches](switches): suspend an object, request a reconcile, or only observe.
 //! 19. [Live configuration](live_configuration): settings that change while your operator runs.
-//! 20. [Deploying](deploying): one `main`, manifests, permissions and CRDs; [configuration](configuration): flags and environment.
+//! 20. [Deploying](deploying): one `main`, manifests, permissions and CRDs; [`configuration`]: flags and environment.
 //! 21. [The tutorials of kubebuilder](tutorials), with lines and concepts beside the originals.
 //! 22. [Coming from controller-runtime](controller_runtime), or [from kube-rs](kube_rs).
 //! 23. [Glossary](glossary): the words of Steersman beside those of controller-runtime and kube-rs.

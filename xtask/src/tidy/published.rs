@@ -13,6 +13,7 @@ const CATEGORIES: [&str; 11] = [
     "caching",
     "command-line-utilities",
     "concurrency",
+    "config",
     "data-structures",
     "development-tools",
     "development-tools::procedural-macro-helpers",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a reconcile of a set would change. The server computes updates by a dry run, so that defaults and webhooks count.
+//! Changes that a reconcile of a set would make. The server computes updates by a dry run, so that defaults and webhooks count.
 
 use std::fmt;
 

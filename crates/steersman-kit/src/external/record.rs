@@ -16,7 +16,7 @@ use super::{ExternalError, ExternalId};
 /// Prefix of the annotations.
 const PREFIX: &str = "external.steersman.dev";
 
-/// What is known about an external resource.
+/// Stored state of an external resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Record {

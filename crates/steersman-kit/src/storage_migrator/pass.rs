@@ -64,7 +64,7 @@ pub(super) struct Step<'a> {
     pub(super) figures: &'a Figures,
 }
 
-/// What became of an object.
+/// Result of rewriting an object.
 enum Rewrite {
     Rewritten,
     /// Another client has written it since the migration began.

@@ -91,7 +91,7 @@ pub(super) struct RunArgs {
     /// Time in seconds that work in flight has to end at shutdown
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub(super) shutdown_timeout: u64,
-    /// What to do about the CRDs at start
+    /// Treatment of the CRDs at start
     #[arg(long, value_enum, value_name = "POLICY")]
     pub(super) crd_policy: Option<CrdPolicy>,
     /// Format of log lines

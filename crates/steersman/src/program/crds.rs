@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a program does about its CRDs when it starts.
+//! Treatment of the CRDs of a program when it starts.
 //!
 //! # Guarantees
 //! 1. A field of the compiled schema that the served schema does not have is named, because the server prunes it from every
@@ -17,7 +17,7 @@ use steersman_core::{ObjectKey, error_chain};
 
 use crate::Error;
 
-/// What a program does about its CRDs when it starts.
+/// Treatment of the CRDs of a program when it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 #[non_exhaustive]
 pub enum CrdPolicy {
