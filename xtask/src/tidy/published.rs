@@ -7,7 +7,7 @@ use super::{Complaint, tree::Tree};
 
 /// Categories of crates.io that crates use. crates.io rejects a name that it does not know: look it up at
 /// <https://crates.io/category_slugs> before you add it.
-const CATEGORIES: [&str; 11] = [
+const CATEGORIES: [&str; 12] = [
     "api-bindings",
     "asynchronous",
     "caching",
