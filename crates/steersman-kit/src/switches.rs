@@ -128,7 +128,7 @@ impl Switches {
         }
     }
 
-    /// Returns true if a condition tells of one of these switches.
+    /// Returns true if a condition reports one of these switches.
     pub(crate) fn is_condition(&self, name: &str) -> bool {
         [&self.suspend, &self.observe_only]
             .into_iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where values come from: a struct, or the values of a Helm release.
+//! Source of values: a struct, or the values of a Helm release.
 
 use serde_json::{Value, json};
 

@@ -15,7 +15,7 @@ pub(crate) struct InLane;
 #[derive(Debug)]
 pub(crate) struct InFlight;
 
-/// Where a key waits, independent of whether it is also in flight.
+/// State in which a key waits, independent of whether it is also in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitState {
     /// Not waiting: the key is only in flight, or only remembered because it failed.

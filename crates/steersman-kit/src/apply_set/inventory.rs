@@ -15,7 +15,7 @@ use steersman_core::ObjectKey;
 use super::{ApplySetError, names, names::GroupKind};
 use crate::children::Children;
 
-/// Where the inventory of an apply set is stored. Default: on the parent.
+/// Object that stores the inventory of an apply set. Default: the parent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InventoryIn(Place);
 

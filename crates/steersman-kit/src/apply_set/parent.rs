@@ -23,7 +23,7 @@ pub trait ApplySetParent: KindReconciler {
     /// Name of the finalizer, such as `example.com/members`. Each controller of a kind has its own.
     const FINALIZER: &'static str;
 
-    /// Where the inventory of a set is stored. Default: on the parent.
+    /// Object that stores the inventory of the set. Default: the parent.
     const INVENTORY: InventoryIn = InventoryIn::parent();
 
     /// Cleans up resources outside of the cluster, before the members are deleted. Default: nothing.
@@ -51,7 +51,7 @@ pub enum DeletesApplySet {}
     note = "set `type Finalizer = DeletesApplySet`, and implement `ApplySetParent`"
 )]
 pub trait DeletesMembers<R: KindReconciler>: FinalizerMode<R> {
-    /// Where the inventory of a set is stored.
+    /// Object that stores the inventory of the set.
     const INVENTORY: InventoryIn = InventoryIn::parent();
 }
 
