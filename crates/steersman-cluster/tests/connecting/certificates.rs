@@ -301,8 +301,7 @@ async fn a_wrong_or_expired_ca_is_named_and_a_repaired_one_is_used(fixture: Fixt
 
 // C2
 #[steersman_testing::test]
-async fn a_rejected_client_certificate_is_named(fixture: Fixture) {
-    // This server does not know the authority of the certificate.
+async fn a_rejected_token_of_the_configuration_is_named(fixture: Fixture) {
     let own = fixture.own_server(OwnServerOptions::default()).await;
     let mut config: Config = own.endpoint().config(own.admin()).unwrap();
     config.auth_info = object(json!({"token": "no-such-token"}));
