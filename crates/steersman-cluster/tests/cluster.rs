@@ -330,7 +330,7 @@ async fn guarantee_5_reports_the_state(fixture: Fixture) {
     read().await.unwrap_err();
     assert_eq!(
         cluster.state().to_string(),
-        "degraded: the server rejects the credentials (401 Unauthorized)"
+        "degraded: the server rejects the credentials (401 Unauthorized): token of the configuration"
     );
     drop(refused);
     read().await.unwrap();

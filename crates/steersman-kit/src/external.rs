@@ -194,7 +194,8 @@ impl<'a, E: External> ExternalResource<'a, E> {
         self
     }
 
-    /// Creates the resource if it does not exist, and updates it if it differs from `desired`.
+    /// Creates the resource if it does not exist, and updates it if it differs from `desired`. For an object that is
+    /// [only observed](crate::Switches), it does neither.
     ///
     /// # Errors
     /// When the API or the API server rejects a call or does not answer, or if the object is outdated.
@@ -208,10 +209,20 @@ impl<'a, E: External> ExternalResource<'a, E> {
         cx: &Context,
     ) -> Result<ExternalState<E::Observed>, BoxError> {
         let mut slot = Slot::of(parent, self.name);
+        if cx.is_observe_only() {
+            return self.observe(slot.record(), desired).await;
+        }
         let mut record = match slot.record() {
             Some(record) if record.id.is_some() || !E::TAKES_TOKEN => record,
             // The next call with the same token has the effect of the first.
-            Some(record) => self.create(&mut slot, record, desired, cx).await?,
+            Some(mut record) => {
+                // The grace period begins with the last call.
+                if self.rest_of_grace(&record, cx).is_zero() {
+                    record.requested = now(cx);
+                    slot.store(&record, cx).await?;
+                }
+                self.create(&mut slot, record, desired, cx).await?
+            }
             None => {
                 let intent = slot.intent(0, now(cx));
                 slot.store(&intent, cx).await?;
@@ -244,6 +255,21 @@ impl<'a, E: External> ExternalResource<'a, E> {
         self.api.update(&id, desired).await?;
         match self.api.observe(&record.external_id()).await? {
             Some(now) if !self.api.differs(&now.state, desired) => Ok(ExternalState::Ready(now.state)),
+            _ => Ok(ExternalState::Waiting(self.poll)),
+        }
+    }
+
+    /// Returns the state of the resource without changing it. Nothing reports a change, so the caller has to ask again.
+    async fn observe(
+        &self,
+        record: Option<Record>,
+        desired: &E::Desired,
+    ) -> Result<ExternalState<E::Observed>, BoxError> {
+        let Some(record) = record else {
+            return Ok(ExternalState::Waiting(self.poll));
+        };
+        match self.api.observe(&record.external_id()).await? {
+            Some(found) if !self.api.differs(&found.state, desired) => Ok(ExternalState::Ready(found.state)),
             _ => Ok(ExternalState::Waiting(self.poll)),
         }
     }
@@ -285,6 +311,7 @@ impl<'a, E: External> ExternalResource<'a, E> {
         let id = self.api.create(&intent.token, desired).await?;
         let record = Record {
             id: Some(id),
+            requested: now(cx),
             ..intent
         };
         slot.store(&record, cx).await?;

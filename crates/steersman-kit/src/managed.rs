@@ -236,6 +236,10 @@ impl<R: KindReconciler, S: ChildKind> ObjectReconciler<S> for Managed<R, S> {
         if on.is_suspended {
             return self.suspend(&object, &cx, on).await;
         }
+        let cx = match on.is_observed {
+            true => cx.observe_only(),
+            false => cx,
+        };
         let missing = R::Finalizer::NAME.filter(|name| !on.is_observed && !object.has_finalizer(name));
         if let Some(name) = missing {
             let adding = cx.client().add_finalizer(&*object, name);
@@ -305,7 +309,7 @@ impl<R: KindReconciler, S: ChildKind> Managed<R, S> {
             self.memory.forget(children.parent());
             self.attempts.forget(children.parent());
         }
-        let children = match on.is_observed {
+        let children = match cx.is_observe_only() {
             true => children.observe_only(),
             false => children,
         };
@@ -313,7 +317,6 @@ impl<R: KindReconciler, S: ChildKind> Managed<R, S> {
             memory: self.memory.clone(),
             dynamic_kinds: Arc::clone(&self.dynamic_kinds),
             is_last_attempt: self.attempts.is_last(&*object, cx),
-            is_observe_only: on.is_observed,
         };
         let work = Work::new(cx.clone(), status, at, object.meta(), children, options);
         let upgraded = debug_span!("convert").in_scope(|| {

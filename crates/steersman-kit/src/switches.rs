@@ -4,7 +4,8 @@
 //! # Guarantees
 //! 1. A suspended object and its children are not written, except for the condition that says so. Its deletion works as always.
 //! 2. A new token of the reconcile-now switch applies every child again, once, and is then in the status.
-//! 3. No child of an observed object is written, and no finalizer is added. The status tells which children would be written.
+//! 3. No child, apply set or [external resource](crate::ExternalResource) of an observed object is written, and no finalizer is
+//!    added. The status names the children that would be written. Its deletion works as always.
 //! 4. While a switch is on, the status has a condition of the name of its annotation, and a metric counts the object.
 
 use std::{

@@ -38,7 +38,6 @@ pub struct Work<R: KindReconciler> {
     memory: crate::ChildMemory,
     dynamic_kinds: Arc<[DynamicKind]>,
     is_last_attempt: bool,
-    is_observe_only: bool,
     /// Children that an observed object does not write.
     withheld: Vec<String>,
     /// Worst state of each condition that children set in this reconcile.
@@ -64,7 +63,6 @@ pub(crate) struct WorkOptions {
     pub(crate) memory: crate::ChildMemory,
     pub(crate) dynamic_kinds: Arc<[DynamicKind]>,
     pub(crate) is_last_attempt: bool,
-    pub(crate) is_observe_only: bool,
 }
 
 impl<R: KindReconciler> Work<R> {
@@ -91,7 +89,6 @@ impl<R: KindReconciler> Work<R> {
             memory: options.memory,
             dynamic_kinds: options.dynamic_kinds,
             is_last_attempt: options.is_last_attempt,
-            is_observe_only: options.is_observe_only,
             withheld: Vec::new(),
             concluded: HashMap::new(),
             set: HashSet::new(),
@@ -116,7 +113,7 @@ impl<R: KindReconciler> Work<R> {
     /// Returns true if this object is [only observed](crate::Switches): its children are not written. Withhold other writes too.
     #[must_use]
     pub fn is_observe_only(&self) -> bool {
-        self.is_observe_only
+        self.cx.is_observe_only()
     }
 
     /// The status. It is written after the reconcile if it differs from the stored one.

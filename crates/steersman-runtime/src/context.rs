@@ -22,6 +22,7 @@ pub struct Context {
     attempt: Attempt,
     /// Guards of the other clusters that this reconcile works on.
     guards: Arc<Mutex<BTreeMap<u64, ClusterGuard>>>,
+    is_observe_only: bool,
 }
 
 /// One attempt to reconcile a key.
@@ -39,7 +40,22 @@ impl Context {
             session,
             attempt,
             guards: Arc::default(),
+            is_observe_only: false,
         }
+    }
+
+    /// Marks the object as one that is only observed. The kit does that for the annotation of such objects.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn observe_only(mut self) -> Self {
+        self.is_observe_only = true;
+        self
+    }
+
+    /// Returns true if a person asked that the object is only observed: withhold writes for it. Only the kit sets this.
+    #[must_use]
+    pub fn is_observe_only(&self) -> bool {
+        self.is_observe_only
     }
 
     /// Makes a context without a controller, for tests that call a reconciler directly.

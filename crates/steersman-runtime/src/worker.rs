@@ -203,6 +203,8 @@ impl<R: RequestKey> WorkerPool<R> {
         let item = queue.next().await?;
         if self.has_to_end() {
             queue.restore(item.withdraw());
+            // `finish` counts the key as in flight until now.
+            self.notify_if_closing();
             return None;
         }
         Some(item)

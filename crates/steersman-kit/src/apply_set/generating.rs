@@ -3,6 +3,7 @@
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
+use steersman_cache::Resource;
 use steersman_cluster::ObjectExt;
 use steersman_core::{Action, ObjectKey};
 use steersman_runtime::{BoxError, Context, Declarations, ObjectReconciler, Request, Undecodable};
@@ -72,6 +73,8 @@ where
 
     fn declare(&self, declarations: &mut Declarations) {
         declare_children::<L>(declarations, self.sets.memory());
+        // The finalizer and the inventory.
+        declarations.permits(&Resource::of::<K>(), "", |parent| parent.verbs(["patch"]));
         let memory = self.sets.memory().clone();
         declarations.on_deleted_everywhere(move |cluster, key| {
             memory.forget(&Request::new(cluster.clone(), key.clone()));

@@ -174,12 +174,29 @@ impl InventoryObject {
                 is_marked: false,
             });
         };
+        if self.is_copied(members, &object) {
+            return Ok(Stored {
+                inventory: Inventory::default(),
+                version: Some(object.resource_version().to_owned()),
+                is_marked: false,
+            });
+        }
         self.check(members, &object)?;
         Ok(Stored {
             inventory: self.completed(Inventory::read(&object)),
             version: Some(object.resource_version().to_owned()),
             is_marked: object.label(names::ID).is_some(),
         })
+    }
+
+    /// Returns true if a person copied the parent with the labels and annotations of its set.
+    fn is_copied(&self, members: &Children, object: &Object) -> bool {
+        let tooling = object.annotation(names::TOOLING);
+        let tool = tooling.as_deref().and_then(|tooling| tooling.split('/').next());
+        self.is_parent
+            && object.uid() == members.ownership().owner.uid
+            && object.label(names::ID).is_some_and(|id| id != *self.id)
+            && tool == Some(&*tool_of(members))
     }
 
     /// Checks that the object exists for this parent, and that no other tool uses it for a set.

@@ -148,6 +148,8 @@ pub(crate) struct SetRun {
     pub(crate) members: Children,
     pub(crate) object: InventoryObject,
     watched: Vec<Resource>,
+    /// Children of the parent that were members before. They are not pruned.
+    children: HashSet<MemberKey>,
 }
 
 /// Retry of kinds that could not be listed, and of terminating members of kinds that are not watched.
@@ -163,7 +165,14 @@ impl SetRun {
             members,
             object,
             watched,
+            children: HashSet::new(),
         }
+    }
+
+    /// Keeps these objects, although they are not members of the set: the reconcile named them as children.
+    pub(crate) fn keeping<'a>(mut self, children: impl IntoIterator<Item = &'a ChildId>) -> Self {
+        self.children = children.into_iter().map(key_of).collect();
+        self
     }
 
     /// Applies and prunes. An object that is only observed gets no inventory, and nothing is pruned.
@@ -182,7 +191,8 @@ impl SetRun {
         if report.members.iter().any(|member| member.result.is_err()) {
             return Ok(report);
         }
-        let staying = report.members.iter().map(|member| key_of(&member.id)).collect();
+        let members = report.members.iter().map(|member| key_of(&member.id));
+        let staying = members.chain(self.children.iter().cloned()).collect();
         let swept = self.sweep(&grown.inventory, &needed, &staying).run().await;
         let keep = |stored: &Inventory| {
             let unknown = Inventory {
@@ -273,7 +283,7 @@ impl SetRun {
             let kind = GroupKind::of(resource);
             self.watched.iter().any(|watched| GroupKind::of(watched) == kind)
         };
-        !swept.delayed.is_empty()
+        swept.delayed.iter().any(|delay| !delay.is_absent)
             || swept
                 .terminating
                 .iter()

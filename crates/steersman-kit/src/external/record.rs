@@ -24,7 +24,7 @@ pub(super) struct Record {
     /// Number of resources that were lost before this one.
     #[serde(default)]
     pub(super) incarnation: u64,
-    /// Time at which the intent was stored.
+    /// Time of the last create call, or up to the grace period before it.
     pub(super) requested: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,

@@ -18,6 +18,8 @@ impl<R: KindReconciler> Work<R> {
     ///
     /// An error does not end the reconcile: the whole reconcile fails at its end. Returns `None` if nothing was applied.
     ///
+    /// An object that moves from the set to a [child](Self::child) is kept if the child is named before the set.
+    ///
     /// An object has one set: a reconcile that calls this twice for one object prunes the members of the first call.
     ///
     /// # Cancel safety
@@ -59,7 +61,8 @@ impl<R: KindReconciler> Work<R> {
                 }
             }
         }
-        for delay in report.delayed() {
+        // Objects of a kind that is not installed do not exist.
+        for delay in report.delayed().iter().filter(|delay| !delay.is_absent) {
             let message = format!(
                 "cannot delete former members of kind {}: {}",
                 delay.kind, delay.reason
@@ -110,6 +113,6 @@ impl<R: KindReconciler> Work<R> {
                 .collect(),
         };
         watched.extend(self.dynamic_kinds.iter().map(|kind| kind.resource.clone()));
-        SetRun::new(&self.children, place, watched)
+        SetRun::new(&self.children, place, watched).keeping(&self.named)
     }
 }

@@ -227,13 +227,15 @@ impl<R: KindReconciler> Work<R> {
         }
     }
 
-    /// Ends the work: forgets children that were not named, and completes the conditions. Returns the status to be written, and
+    /// Ends the work: after a success, forgets children that were not named; completes the conditions. Returns the status to be written, and
     /// the result of the whole reconcile from that of user code.
     pub(crate) fn finish<T>(mut self, result: Result<T, BoxError>) -> (R::Status, Result<T, BoxError>) {
-        let parent = self.children.parent();
-        self.memory.retain(parent, &self.named);
         let failure = self.failure();
-        self.tracked.finish();
+        // A failed reconcile might not have reached all children: it forgets none.
+        if result.is_ok() && failure.is_none() {
+            self.memory.retain(self.children.parent(), &self.named);
+            self.tracked.finish();
+        }
         let result = match (result, failure) {
             (Ok(_), Some(failure)) => Err(failure),
             // One error that can be retried is enough for a retry.

@@ -6,11 +6,12 @@ mod service;
 use std::{sync::Arc, time::Duration};
 
 use kube::{CustomResourceExt, api::Patch};
-use serde_json::json;
+use serde_json::{Value, json};
 use steersman_cluster::{Client as ClusterClient, Cluster, DeleteOptions, ObjectExt};
 use steersman_core::{Action, TestClock};
 use steersman_kit::{
-    Cleaned, Cleanup, ExternalResource, ExternalState, KindReconciler, Managed, RunsCleanup, Work, managed,
+    Cleaned, Cleanup, ExternalResource, ExternalState, KindReconciler, Managed, RunsCleanup, Switches, Work,
+    managed,
 };
 use steersman_runtime::{BoxError, Context, ObjectReconciler};
 use steersman_testing::{
@@ -307,4 +308,38 @@ async fn guarantee_7_a_settled_resource_costs_one_observation(fixture: Fixture) 
         .unwrap();
     assert_eq!(reconciler.reconcile(widget, cx).await.unwrap(), SETTLED);
     assert_eq!((writes(), stage.service.state().calls.len()), (before, calls + 1));
+}
+
+#[steersman_testing::test]
+async fn nothing_is_created_or_changed_for_an_observed_object(fixture: Fixture) {
+    let mut stage = Stage::<true>::new(&fixture).await;
+    let observe = json!({"metadata": {"annotations": {(Switches::OBSERVE_ONLY): "true"}}});
+    let mut one = widget(&fixture, "one", "eu");
+    one.metadata.annotations = Some([(Switches::OBSERVE_ONLY.to_owned(), "true".to_owned())].into());
+    stage.client.create(&one).await.unwrap();
+    let reconciled = async |stage: &Stage<'_, true>| {
+        let (cluster, reconciler) = stage.process().await;
+        let (_handle, cx) = Context::standalone(&cluster);
+        let found = stage.client.get_required::<Widget>(&key(&fixture, "one")).await;
+        reconciler.reconcile(found.unwrap(), cx).await.unwrap()
+    };
+    assert_ne!(reconciled(&stage).await, SETTLED);
+    assert_eq!(stage.service.state().calls.len(), 0);
+    // A bucket that exists is observed, and not moved.
+    let change = |observe: Value| Patch::Merge(observe);
+    let normal = json!({"metadata": {"annotations": {(Switches::OBSERVE_ONLY): null}}});
+    let one = key(&fixture, "one");
+    stage.client.patch::<Widget>(&one, &change(normal)).await.unwrap();
+    stage.settle("one").await;
+    stage.check(1, "eu", "normal");
+    stage
+        .client
+        .patch::<Widget>(&one, &change(observe))
+        .await
+        .unwrap();
+    assert_eq!(reconciled(&stage).await, SETTLED);
+    let moved = json!({"spec": {"value": "us"}});
+    stage.client.patch::<Widget>(&one, &change(moved)).await.unwrap();
+    assert_ne!(reconciled(&stage).await, SETTLED);
+    stage.check(1, "eu", "observed");
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod apply_set_crashes;
+mod apply_set_parents;
 mod apply_sets;
 mod children;
 mod errors;

@@ -15,7 +15,11 @@ use steersman_cache::{Query, Resource};
 use steersman_cluster::{Client, Cluster};
 use steersman_core::ObjectKey;
 
-use super::{Program, args::UninstallArgs, connect, crds};
+use super::{
+    Program,
+    args::{UninstallArgs, named},
+    connect, crds,
+};
 use crate::Error;
 
 /// Interval of looking for objects that remain.
@@ -34,12 +38,26 @@ struct Remaining {
     seconds: u64,
 }
 
+/// The CRDs are of all namespaces, and so are the objects that are deleted with them.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "uninstall deletes the objects of all namespaces with their CRDs: unset --watch-namespace and WATCH_NAMESPACE"
+)]
+struct Limited;
+
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted before everything was deleted: run the command again")]
+struct Interrupted;
+
 pub(super) async fn uninstall(
     mut program: Program,
     args: UninstallArgs,
     output: &mut (impl Write + Send),
     stop: Pin<&mut (impl Future<Output = ()> + Send)>,
 ) -> Result<(), Error> {
+    if !named(&args.connect.watch_namespace).is_empty() {
+        return Err(Limited.into());
+    }
     let cluster = connect::connect(&program, &args.connect).await?;
     connect::reach(&cluster).await?;
     let client = cluster.live();
@@ -72,7 +90,7 @@ pub(super) async fn uninstall(
     for setup in program.setups {
         setup(&manager)?;
     }
-    let mut result = Ok(());
+    let mut result = Err(Interrupted.into());
     let removed = remove(&cluster, &kinds, args.timeout, output);
     let until = first(async { result = removed.await }, stop);
     Box::pin(manager.run_until(until)).await?;
