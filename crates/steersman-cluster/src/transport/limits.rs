@@ -5,8 +5,8 @@
 //! 1. All retries of a cluster share one [`RateLimit`], so that a failing server does not get a multiple of the usual
 //!    load. A retry that would wait past the timeout of its request is not made.
 //! 2. With a rate limit, each attempt waits for its turn, also those of informers.
-//! 3. With a limit of requests in flight, a request holds its place until its answer is read. Watches and other
-//!    long-running requests need none.
+//! 3. With a limit of requests in flight, a request holds its place until its answer is read, or until the server has
+//!    rejected credentials that can be renewed. Watches and other long-running requests need none.
 //! 4. Time spent waiting counts towards the timeout of the request.
 
 use std::{sync::Arc, time::Duration};
