@@ -274,7 +274,8 @@ impl Transport {
         let is_read = is_read(&method, request.uri());
         let is_long_running = is_long_running(&request);
         let pass = self.pass(is_read, deadline);
-        let (permit, waited) = pass.over(self.shared.limits.admit(is_long_running)).await?;
+        let admitted = self.shared.limits.admit(is_long_running, deadline);
+        let (permit, waited) = pass.over(admitted).await??;
         if let Some(waited) = waited {
             self.shared.meter.histograms.limited(&method, waited);
         }
