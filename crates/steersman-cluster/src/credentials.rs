@@ -57,6 +57,21 @@ pub(crate) struct TlsVersion {
     exec: u64,
 }
 
+impl TlsVersion {
+    /// Returns the newer number of each part.
+    pub(crate) fn newest(self, other: Self) -> Self {
+        Self {
+            files: self.files.max(other.files),
+            exec: self.exec.max(other.exec),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(files: u64, exec: u64) -> Self {
+        Self { files, exec }
+    }
+}
+
 /// There are no credentials for a request, so it was not sent.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("no credentials: {0}")]

@@ -245,11 +245,16 @@ impl Transport {
         let mut response = self.attempt_once(request, deadline, &presented).await?;
         if response.status() == StatusCode::UNAUTHORIZED
             && let Some(mut request) = again
-            && let Some(new) = pass.over(credentials.rejected(&presented)).await?
         {
-            tracing::debug!(credentials = %credentials.place(), "credentials changed; retrying with the new ones");
-            present(&mut request, &new);
-            response = self.attempt_once(request, deadline, &new).await?;
+            // Other requests use its place while the credentials are renewed; the second attempt gets its own place.
+            response.body_mut().release();
+            if let Some(new) = pass.over(credentials.rejected(&presented)).await? {
+                tracing::debug!(credentials = %credentials.place(), "credentials changed; retrying with the new ones");
+                // Dropped before the second attempt, with the connection of its body.
+                drop(response);
+                present(&mut request, &new);
+                response = self.attempt_once(request, deadline, &new).await?;
+            }
         }
         if response.status() == StatusCode::UNAUTHORIZED {
             credentials.warn_rejected();
@@ -269,7 +274,8 @@ impl Transport {
         let is_read = is_read(&method, request.uri());
         let is_long_running = is_long_running(&request);
         let pass = self.pass(is_read, deadline);
-        let (permit, waited) = pass.over(self.shared.limits.admit(is_long_running)).await?;
+        let admitted = self.shared.limits.admit(is_long_running, deadline);
+        let (permit, waited) = pass.over(admitted).await??;
         if let Some(waited) = waited {
             self.shared.meter.histograms.limited(&method, waited);
         }

@@ -2,6 +2,7 @@
 //! Requests in the name of another user.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use kube::Config;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::Client;
@@ -58,14 +59,15 @@ pub enum ImpersonationError {
         /// The value.
         value: String,
     },
-    /// The configuration of the cluster sets a user to impersonate, such as `as` in a kubeconfig. It applies to all requests.
+    /// The configuration of the cluster sets a user to impersonate, or a part of an identity, such as `as` or `as-groups`
+    /// in a kubeconfig. It applies to all requests.
     #[error(
         "cannot impersonate user {user:?}: the configuration of the cluster impersonates {configured:?}; remove that"
     )]
     Configured {
         /// The user.
         user: String,
-        /// The user of the configuration.
+        /// The user of the configuration, or another part of an identity, such as `group ops`.
         configured: String,
     },
 }
@@ -151,11 +153,7 @@ impl Client {
     /// # Errors
     /// When the user has no name, a value cannot be sent in a header, or the configuration of the cluster impersonates.
     pub fn impersonate(&self, identity: &Impersonation) -> Result<Self, ImpersonationError> {
-        let configured = self
-            .0
-            .cluster
-            .config()
-            .and_then(|config| config.auth_info.impersonate.clone());
+        let configured = self.0.cluster.config().and_then(configured);
         if let Some(configured) = configured {
             return Err(ImpersonationError::Configured {
                 user: identity.user.clone(),
@@ -167,9 +165,56 @@ impl Client {
     }
 }
 
+/// Returns the identity that a configuration impersonates, or a part of one: kube adds each part to all requests.
+fn configured(config: &Config) -> Option<String> {
+    let auth = &config.auth_info;
+    let group = || auth.impersonate_groups.iter().flatten().next();
+    let extra = || auth.impersonate_user_extra.iter().flatten().next();
+    let mut names = config.headers.iter().map(|(name, _)| name.as_str());
+    auth.impersonate
+        .clone()
+        .or_else(|| auth.impersonate_uid.as_ref().map(|uid| format!("uid {uid}")))
+        .or_else(|| group().map(|group| format!("group {group}")))
+        .or_else(|| extra().map(|(key, _)| format!("extra attribute {key}")))
+        .or_else(|| {
+            let name = names.find(|name| name.starts_with("impersonate-"));
+            name.map(|name| format!("header {name}"))
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // C5
+    #[test]
+    fn each_part_of_a_configured_identity_counts() {
+        let plain = Config::new("https://localhost".parse().unwrap());
+        assert_eq!(configured(&plain), None);
+        let with = |change: fn(&mut Config)| {
+            let mut config = plain.clone();
+            change(&mut config);
+            configured(&config)
+        };
+        let no_group = with(|config| config.auth_info.impersonate_groups = Some(Vec::new()));
+        assert_eq!(no_group, None);
+        let user = with(|config| config.auth_info.impersonate = Some("joe".to_owned()));
+        assert_eq!(user.as_deref(), Some("joe"));
+        let uid = with(|config| config.auth_info.impersonate_uid = Some("7".to_owned()));
+        assert_eq!(uid.as_deref(), Some("uid 7"));
+        let group = with(|config| config.auth_info.impersonate_groups = Some(vec!["ops".to_owned()]));
+        assert_eq!(group.as_deref(), Some("group ops"));
+        let extra = with(|config| {
+            let scopes = ("scopes".to_owned(), vec!["all".to_owned()]);
+            config.auth_info.impersonate_user_extra = Some([scopes].into());
+        });
+        assert_eq!(extra.as_deref(), Some("extra attribute scopes"));
+        let header = with(|config| {
+            let name = HeaderName::from_static("impersonate-group");
+            config.headers.push((name, HeaderValue::from_static("ops")));
+        });
+        assert_eq!(header.as_deref(), Some("header impersonate-group"));
+    }
 
     // C5
     #[test]

@@ -9,7 +9,7 @@ use std::{
 
 use kube::config::ExecConfig;
 use steersman_core::{Clock, MonotonicTime, Mutex};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use super::{
     plugin::{Plugin, PluginError, Returned},
@@ -116,8 +116,10 @@ impl Exec {
         }
     }
 
-    /// Runs the plugin because the server rejected the credentials of this run, unless that happened just now.
+    /// Runs the plugin because the server rejected the credentials of this run, unless that happened just now. Waits for
+    /// a run that is under way.
     pub(super) async fn rejected(self: &Arc<Self>, run: u64) {
+        let running = Arc::clone(&self.running).lock_owned().await;
         let now = self.clock.now();
         {
             let mut state = self.state.lock();
@@ -128,12 +130,20 @@ impl Exec {
             state.rejected = Some(now);
         }
         // The error is logged; the server's answer is reported.
-        let _ = self.renew(run).await;
+        let _ = self.renew_locked(running, run).await;
     }
 
     /// Runs the plugin, unless it has run since the given run, or failed just now.
     async fn renew(self: &Arc<Self>, run: u64) -> Result<(), Arc<PluginError>> {
         let running = Arc::clone(&self.running).lock_owned().await;
+        self.renew_locked(running, run).await
+    }
+
+    async fn renew_locked(
+        self: &Arc<Self>,
+        running: OwnedMutexGuard<()>,
+        run: u64,
+    ) -> Result<(), Arc<PluginError>> {
         {
             let state = self.state.lock();
             if state.runs != run {

@@ -164,6 +164,7 @@ impl Plugin {
             Running {
                 child,
                 is_group: !is_interactive,
+                has_ended: false,
             },
             limit,
         )
@@ -212,11 +213,15 @@ impl Plugin {
 struct Running {
     child: Child,
     is_group: bool,
+    /// Its output and its status are complete.
+    has_ended: bool,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Ok(Some(_)) = self.child.try_wait() {
+        // A process whose child keeps the output open can have ended too. Its status is not read yet, so its number
+        // still belongs to its group.
+        if self.has_ended {
             return;
         }
         #[cfg(unix)]
@@ -246,6 +251,7 @@ fn finish(mut running: Running, limit: Duration) -> Option<(Vec<u8>, ExitStatus)
     let mut waited = Duration::ZERO;
     while waited < limit {
         if let Some(status) = running.child.try_wait().ok()? {
+            running.has_ended = true;
             return Some((output, status));
         }
         thread::sleep(POLL);

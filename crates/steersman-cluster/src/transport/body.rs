@@ -45,6 +45,11 @@ impl Guarded {
         }
     }
 
+    /// Returns the place among the requests in flight before the answer is read.
+    pub(super) fn release(&mut self) {
+        self.permit = None;
+    }
+
     /// Measures the request up to the end of this body.
     pub(super) fn measured(mut self, measured: Measured) -> Self {
         self.measured = Some(measured);

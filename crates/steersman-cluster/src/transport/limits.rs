@@ -4,15 +4,18 @@
 //! # Guarantees
 //! 1. All retries of a cluster share one [`RateLimit`], so that a failing server does not get a multiple of the usual
 //!    load. A retry that would wait past the timeout of its request is not made.
-//! 2. With a rate limit, each attempt waits for its turn, also those of informers.
-//! 3. With a limit of requests in flight, a request holds its place until its answer is read. Watches and other
-//!    long-running requests need none.
+//! 2. With a rate limit, each attempt waits for its turn, also those of informers. An attempt whose turn is not before
+//!    its deadline fails at once. An attempt that ends while it waits returns its token.
+//! 3. With a limit of requests in flight, a request holds its place until its answer is read, or until the server has
+//!    rejected credentials that can be renewed. Watches and other long-running requests need none.
 //! 4. Time spent waiting counts towards the timeout of the request.
 
 use std::{sync::Arc, time::Duration};
 
 use steersman_core::{Clock, MonotonicTime, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::TimedOut;
 
 /// Waits longer than this are logged.
 const LONG: Duration = Duration::from_secs(1);
@@ -111,24 +114,29 @@ impl Limits {
         Some(now + delay.max(wait))
     }
 
-    /// Waits until an attempt is allowed to start. Also returns the time that it waited, if there is a limit.
-    pub(super) async fn admit(&self, is_long_running: bool) -> (Permit, Option<Duration>) {
+    /// Waits until an attempt is allowed to start. Also returns the time that it waited, if there is a limit. Fails at
+    /// once if its turn is not before the deadline, which comes with the timeout of the request.
+    pub(super) async fn admit(
+        &self,
+        is_long_running: bool,
+        deadline: Option<(MonotonicTime, Duration)>,
+    ) -> Result<(Permit, Option<Duration>), TimedOut> {
         if self.requests.is_none() && self.in_flight.is_none() {
-            return (None, None);
+            return Ok((None, None));
         }
         let start = self.clock.now();
+        let token = match &self.requests {
+            Some(requests) => Some(self.turn(requests, start, deadline).await?),
+            None => None,
+        };
+        // After the turn: a request that waits for its turn keeps no place from others.
         let permit = match &self.in_flight {
             // It is never closed.
             Some(places) if !is_long_running => Arc::clone(places).acquire_owned().await.ok(),
             _ => None,
         };
-        let now = self.clock.now();
-        let wait = self
-            .requests
-            .as_ref()
-            .and_then(|requests| requests.reserve(now, |_| true));
-        if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
-            self.clock.sleep_until(now + wait).await;
+        if let Some(token) = token {
+            token.spend();
         }
         let waited = self.clock.now().saturating_since(start);
         if waited > LONG {
@@ -137,7 +145,53 @@ impl Limits {
                 "request waited for the client-side limits of the cluster"
             );
         }
-        (permit, Some(waited))
+        Ok((permit, Some(waited)))
+    }
+
+    /// Waits for a token of the bucket.
+    async fn turn<'a>(
+        &self,
+        bucket: &'a Bucket,
+        now: MonotonicTime,
+        deadline: Option<(MonotonicTime, Duration)>,
+    ) -> Result<Token<'a>, TimedOut> {
+        let is_in_time = |wait: Duration| deadline.is_none_or(|(deadline, _)| now + wait < deadline);
+        let wait = match (bucket.reserve(now, is_in_time), deadline) {
+            (Some(wait), _) => wait,
+            (None, Some((_, limit))) => return Err(TimedOut { limit }),
+            // Not reached: without a deadline, each wait is accepted.
+            (None, None) => Duration::ZERO,
+        };
+        let token = Token {
+            bucket,
+            is_spent: false,
+        };
+        if !wait.is_zero() {
+            self.clock.sleep_until(now + wait).await;
+        }
+        Ok(token)
+    }
+}
+
+/// Token of an attempt that waits. Dropping it returns it to the bucket, unless it is spent.
+struct Token<'a> {
+    bucket: &'a Bucket,
+    is_spent: bool,
+}
+
+impl Token<'_> {
+    /// Keeps the token out of the bucket: the attempt starts.
+    fn spend(mut self) {
+        self.is_spent = true;
+    }
+}
+
+impl Drop for Token<'_> {
+    fn drop(&mut self) {
+        if !self.is_spent {
+            // More than a burst is cut off when the next token is taken.
+            self.bucket.state.lock().count += 1.0;
+        }
     }
 }
 
@@ -166,6 +220,7 @@ impl Bucket {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use steersman_core::TestClock;
 
     use super::*;
@@ -207,6 +262,63 @@ mod tests {
                 .retry(Duration::ZERO, Some(clock.now() + Duration::from_secs(2)))
                 .is_some()
         );
+    }
+
+    // C3
+    #[tokio::test]
+    async fn guarantee_2_a_request_whose_turn_is_too_late_fails_and_takes_no_token() {
+        let clock = TestClock::new();
+        let rate = RateLimit::new(1.0, 1);
+        let limits = Limits::new(Arc::new(clock.clone()), rate, Some(rate), None);
+        let limit = Duration::from_secs(1);
+        let deadline = Some((clock.now() + limit, limit));
+        limits.admit(false, deadline).await.unwrap();
+        for _ in 0..3 {
+            assert_eq!(
+                limits.admit(false, deadline).await.err(),
+                Some(TimedOut { limit })
+            );
+        }
+        clock.advance(Duration::from_secs(1));
+        let (_, waited) = limits.admit(false, None).await.unwrap();
+        assert_eq!(waited, Some(Duration::ZERO));
+    }
+
+    // C3
+    #[tokio::test]
+    async fn guarantee_2_a_request_that_ends_while_it_waits_returns_its_token() {
+        let clock = TestClock::new();
+        let rate = RateLimit::new(1.0, 1);
+        let limits = Limits::new(Arc::new(clock.clone()), rate, Some(rate), Some(1));
+        let (place, _) = limits.admit(false, None).await.unwrap();
+        // They end while they wait for a turn.
+        for _ in 0..3 {
+            assert!(limits.admit(false, None).now_or_never().is_none());
+        }
+        clock.advance(Duration::from_secs(1));
+        // They end while they wait for a place.
+        for _ in 0..3 {
+            assert!(limits.admit(false, None).now_or_never().is_none());
+        }
+        drop(place);
+        let (_, waited) = limits.admit(false, None).now_or_never().unwrap().unwrap();
+        assert_eq!(waited, Some(Duration::ZERO));
+    }
+
+    // C3
+    #[tokio::test]
+    async fn guarantee_3_a_request_that_waits_for_its_turn_has_no_place() {
+        let clock = TestClock::new();
+        let rate = RateLimit::new(1.0, 1);
+        let limits = Limits::new(Arc::new(clock.clone()), rate, Some(rate), Some(1));
+        limits.admit(true, None).await.unwrap();
+        let mut waiting = Box::pin(limits.admit(false, None));
+        assert!((&mut waiting).now_or_never().is_none());
+        let places = limits.in_flight.as_ref().unwrap();
+        assert_eq!(places.available_permits(), 1);
+        clock.advance(Duration::from_secs(1));
+        let (_place, _) = waiting.await.unwrap();
+        assert_eq!(places.available_permits(), 0);
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Link {
         &self.namespace
     }
 
-    /// Sends a request over a connection with certificates of this version.
+    /// Sends a request over a connection with certificates of this version, or newer ones.
     pub(super) async fn send(
         &self,
         request: Request<Body>,
@@ -74,11 +74,13 @@ impl Link {
 
     fn client(&self, version: TlsVersion) -> Arc<kube::Client> {
         let mut current = self.current.lock();
+        // A request that has waited since an earlier change does not bring the old version back.
+        let newest = current.version.newest(version);
         if let Some(Reopen { open, runtime }) = &self.reopen
-            && current.version != version
+            && current.version != newest
         {
             let _entered = runtime.enter();
-            current.version = version;
+            current.version = newest;
             match open() {
                 Ok(client) => {
                     tracing::info!("certificates changed; new connections use them");
@@ -97,5 +99,31 @@ impl Link {
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    // C2
+    #[tokio::test]
+    async fn connections_are_replaced_only_for_newer_certificates() {
+        let opened = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&opened);
+        let open: Open = Arc::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            let unused = tower::service_fn(|_: Request<Body>| async {
+                Ok::<_, std::io::Error>(Response::new(Body::empty()))
+            });
+            Ok(kube::Client::new(unused, "default"))
+        });
+        let link = Link::open(open, TlsVersion::of(0, 1)).unwrap();
+        for (files, exec, expected) in [(0, 1, 1), (1, 1, 2), (0, 1, 2), (0, 2, 3), (1, 1, 3), (1, 2, 3)] {
+            let _ = link.client(TlsVersion::of(files, exec));
+            assert_eq!(opened.load(Ordering::Relaxed), expected, "{files} {exec}");
+        }
     }
 }

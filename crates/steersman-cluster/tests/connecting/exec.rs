@@ -130,9 +130,15 @@ async fn a_token_file_overrides_an_exec_plugin(fixture: Fixture) {
     assert_eq!(runs(directory.path()), 0);
 }
 
-/// Gives the credentials in a file, which the test can change; fails without it.
+/// Gives the credentials in a file, which the test can change; fails without it. Waits while `hold` is there.
 const BY_FILE: &str = r#"
 echo run >> "$DIRECTORY/runs"
+tries=0
+while [ -e "$DIRECTORY/hold" ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 1000 ] || exit 1
+    sleep 0.01
+done
 cat "$DIRECTORY/credential"
 "#;
 
@@ -300,27 +306,67 @@ async fn an_exec_plugin_runs_again_when_its_token_is_rejected(fixture: Fixture) 
 
 // C2
 #[steersman_testing::test]
+async fn a_rejected_request_waits_for_the_run_that_is_under_way(fixture: Fixture) {
+    let (clock, proxy, plugin) = (TestClock::new(), fixture.proxy().await, ByFile::new());
+    let (old, new) = (
+        user(&fixture, &proxy, "old").await,
+        user(&fixture, &proxy, "new").await,
+    );
+    plugin.returns(old.identity().token(), None);
+    let builder = crate::support::builder(&fixture, &proxy).config(plugin.config(&fixture, &proxy));
+    let cluster = builder.clock(Arc::new(clock.clone())).build().await.unwrap();
+    let live = cluster.live();
+    let get = async || live.get::<ConfigMap>(&key(&fixture, "a")).await;
+    plugin.returns(new.identity().token(), None);
+    let hold = plugin.0.path().join("hold");
+    std::fs::write(&hold, "").unwrap();
+    let revoked = proxy.inject(
+        Matching::any().identity(old.identity().name()),
+        Fault::answer(401),
+    );
+    let second = async {
+        eventually("the plugin to run again", async || {
+            (plugin.runs() == 2).then_some(())
+        })
+        .await;
+        get().await
+    };
+    let release = async {
+        revoked.hit_times(2).await;
+        std::fs::remove_file(&hold).unwrap();
+    };
+    let (first, second, ()) = tokio::join!(get(), second, release);
+    first.unwrap();
+    second.unwrap();
+    assert_eq!(plugin.runs(), 2);
+}
+
+// C2
+#[steersman_testing::test]
 async fn an_exec_plugin_that_hangs_is_killed_with_its_children(fixture: Fixture) {
     let proxy = fixture.proxy().await;
-    let directory = tempfile::tempdir().unwrap();
-    let mut config = config(&fixture, &proxy, directory.path(), None);
-    let hang = r#"sleep 1000 & echo $! > "$DIRECTORY/child"; wait"#;
-    config.auth_info.exec.as_mut().unwrap().args = Some(vec!["-c".to_owned(), hang.to_owned()]);
-    let limit = Duration::from_secs(1);
-    let built = Cluster::builder("default")
-        .config(config)
-        .request_timeout(limit)
-        .build()
+    // In the second case, the plugin has ended, and its child keeps the output open.
+    for end in ["wait", "exit 0"] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = config(&fixture, &proxy, directory.path(), None);
+        let hang = format!(r#"sleep 1000 & echo $! > "$DIRECTORY/child"; {end}"#);
+        config.auth_info.exec.as_mut().unwrap().args = Some(vec!["-c".to_owned(), hang]);
+        let limit = Duration::from_secs(1);
+        let built = Cluster::builder("default")
+            .config(config)
+            .request_timeout(limit)
+            .build()
+            .await;
+        let text = error_chain(&built.unwrap_err());
+        assert!(text.ends_with("exec plugin `sh` did not end within 1s"), "{text}");
+        let child = std::fs::read_to_string(directory.path().join("child")).unwrap();
+        eventually("the child to end", async || {
+            let alive = std::process::Command::new("kill")
+                .args(["-0", child.trim()])
+                .stderr(Stdio::null())
+                .status();
+            (!alive.unwrap().success()).then_some(())
+        })
         .await;
-    let text = error_chain(&built.unwrap_err());
-    assert!(text.ends_with("exec plugin `sh` did not end within 1s"), "{text}");
-    let child = std::fs::read_to_string(directory.path().join("child")).unwrap();
-    eventually("the child to end", async || {
-        let alive = std::process::Command::new("kill")
-            .args(["-0", child.trim()])
-            .stderr(Stdio::null())
-            .status();
-        (!alive.unwrap().success()).then_some(())
-    })
-    .await;
+    }
 }

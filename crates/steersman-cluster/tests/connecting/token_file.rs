@@ -97,6 +97,35 @@ async fn retries_with_a_replaced_token(fixture: Fixture) {
     assert_eq!(refused, 2);
 }
 
+// R96, C3
+#[steersman_testing::test]
+async fn a_retry_with_a_replaced_token_needs_one_place_in_flight(fixture: Fixture) {
+    let proxy = fixture.proxy().await;
+    let (old, new) = (
+        user(&fixture, &proxy, "old").await,
+        user(&fixture, &proxy, "new").await,
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("token");
+    std::fs::write(&file, old.identity().token()).unwrap();
+    let cluster = Cluster::builder("pod")
+        .field_manager("tester")
+        .config(config(&fixture, &proxy, &file))
+        .max_in_flight(1)
+        .build()
+        .await
+        .unwrap();
+    std::fs::write(&file, new.identity().token()).unwrap();
+    let _revoked = proxy.inject(
+        Matching::any().identity(old.identity().name()),
+        Fault::answer(401),
+    );
+    let live = cluster.live();
+    live.create(&config_map(&fixture, "a", "first")).await.unwrap();
+    let exchanges = proxy.exchanges();
+    assert_eq!((by(&exchanges, &old), by(&exchanges, &new)), (1, 1));
+}
+
 // R96
 #[steersman_testing::test]
 async fn a_new_token_is_used_within_a_minute(fixture: Fixture) {
