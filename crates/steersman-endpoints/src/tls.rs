@@ -23,7 +23,7 @@ use rustls::{
     ServerConfig,
     crypto::CryptoProvider,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject},
-    server::{ClientHello, ResolvesServerCert},
+    server::{ClientHello, NoServerSessionStorage, ResolvesServerCert},
     sign::{CertifiedKey, SingleCertAndKey},
 };
 use steersman_core::{Clock, Mutex, RwLock, error_chain};
@@ -192,8 +192,9 @@ impl Tls {
         self.with_client_ca(ClientCa::load(file.into(), is_required)?)
     }
 
-    /// Requires a client certificate of the [client CA](Self::client_ca): the handshake fails without one. Use it for
-    /// probes and other routes that no token protects. Default: certificates are optional.
+    /// Requires a client certificate of the [client CA](Self::client_ca): the handshake fails without one, and requests
+    /// get status 401 once it is no longer valid. Use it for probes and other routes that no token protects. Default:
+    /// certificates are optional.
     ///
     /// # Errors
     /// If no client CA is set.
@@ -221,6 +222,11 @@ impl Tls {
         };
         let mut config = builder.with_cert_resolver(Arc::clone(&resolver));
         config.alpn_protocols = vec![HTTP_2.to_vec(), b"http/1.1".to_vec()];
+        if client_ca.is_some() {
+            // rustls does not verify the client certificate of a session that is resumed.
+            config.send_tls13_tickets = 0;
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+        }
         Ok(Self {
             config: Arc::new(config),
             resolver: Some(resolver),

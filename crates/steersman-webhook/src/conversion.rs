@@ -11,9 +11,10 @@ use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use steersman_cache::without_content;
 use steersman_cluster::Kind;
 
-use crate::handler::{Answering, Failure};
+use crate::handler::{Answering, Failure, undecodable};
 
 const API_VERSION: &str = "apiextensions.k8s.io/v1";
 const KIND: &str = "ConversionReview";
@@ -142,7 +143,7 @@ fn keep_metadata(converted: &mut Value, original: &Value) {
 
 fn decode<K: DeserializeOwned>(object: Value) -> Result<K, String> {
     let decoded = serde_path_to_error::deserialize(object);
-    decoded.map_err(|error| format!("cannot decode it: {error}"))
+    decoded.map_err(|error| format!("cannot decode it: {}", undecodable(&error)))
 }
 
 fn encode<K: Serialize>(object: &K) -> Result<Value, String> {
@@ -216,8 +217,12 @@ pub(crate) fn answer(conversions: &[AnyConversion], body: &[u8]) -> Answering {
 }
 
 fn review(conversions: &[AnyConversion], body: &[u8]) -> Result<Value, Failure> {
-    let review: Review = serde_json::from_slice(body)
-        .map_err(|error| Failure::bad_request(format!("the body is not a ConversionReview: {error}")))?;
+    let review: Review = serde_json::from_slice(body).map_err(|error| {
+        Failure::bad_request(format!(
+            "the body is not a ConversionReview: {}",
+            without_content(&error)
+        ))
+    })?;
     if (&*review.api_version, &*review.kind) != (API_VERSION, KIND) {
         return Err(Failure::bad_request(format!(
             "expected {KIND} in {API_VERSION}, got {:?} in {:?}; set `conversionReviewVersions: [v1]`",

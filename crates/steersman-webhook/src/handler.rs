@@ -6,6 +6,7 @@
 //! 2. A panic of user code ends its call and nothing else.
 //! 3. A call ends at its time limit, which is the `timeout` that the API server sends.
 //! 4. While the server drains, each answer closes its connection, so that none is in use when the server ends.
+//! 5. An error of decoding names the field and what was expected. It does not have the value, which can be a secret.
 
 use std::{
     future::Future,
@@ -22,6 +23,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::Value;
+use steersman_cache::without_content;
 use steersman_core::{Clock, panic_message};
 use steersman_endpoints::{HttpHandler, HttpRequest, HttpResponse, read_body, text_response};
 
@@ -164,6 +166,14 @@ impl Endpoint {
     }
 }
 
+/// Describes an error of decoding for answers and for the log.
+pub(crate) fn undecodable(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    let reason = without_content(error.inner());
+    // A value that was parsed already has no lines.
+    let reason = reason.trim_end_matches(" at line 0 column 0");
+    format!("{}: {reason}", error.path())
+}
+
 /// Returns the `timeout` of the query, which the API server sends in whole seconds.
 fn time_limit(query: Option<&str>) -> Duration {
     let parameters = query.unwrap_or_default().split('&');
@@ -191,5 +201,13 @@ mod tests {
         for query in [None, Some(""), Some("timeout=soon"), Some("timeout=1m0s")] {
             assert_eq!(time_limit(query), TIME_LIMIT, "{query:?}");
         }
+    }
+
+    #[test]
+    fn guarantee_5_an_error_of_decoding_has_the_field_and_not_its_value() {
+        type Sizes = std::collections::BTreeMap<String, u8>;
+        let sizes = serde_json::json!({"small": 1, "large": "hunter2"});
+        let error = serde_path_to_error::deserialize::<_, Sizes>(sizes).unwrap_err();
+        assert_eq!(undecodable(&error), "large: expected u8");
     }
 }

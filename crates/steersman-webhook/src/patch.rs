@@ -7,8 +7,8 @@
 //!
 //! # Guarantees
 //! 1. If the webhook changes nothing, the patch is empty.
-//! 2. A field that the type does not have survives, also within elements of a list whose length does not change, or whose
-//!    elements have unique names.
+//! 2. A field that the type does not have survives, also within elements of a list that have unique names, or that keep
+//!    their name or have none while the length does not change. An element with a new name gets no fields of another one.
 //! 3. A value that the type normalises (such as `"1"` to `1`) is sent only if the webhook changes it.
 
 use json_patch::Patch;
@@ -64,7 +64,7 @@ fn merge_lists(raw: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> {
     let merge_element = |(index, after): (usize, &Value)| {
         let former = match position_by_name(before, after) {
             Some(named) => Some(named),
-            None if is_same_length => Some(index),
+            None if is_same_length && before[index].get("name") == after.get("name") => Some(index),
             None => before.iter().position(|before| before == after),
         };
         former.map_or_else(
@@ -114,6 +114,19 @@ mod tests {
         json_patch::patch(&mut patched, &changes(&raw, &before, &after)).unwrap();
         let items = json!([{"name": "b", "port": 2}, {"name": "a", "port": 1, "new": 1}, {"name": "c"}]);
         assert_eq!(patched, json!({"spec": {"unknown": 1, "items": items}}));
+    }
+
+    #[test]
+    fn guarantee_2_a_new_element_gets_no_fields_of_a_removed_one() {
+        let raw = json!([{"name": "a", "privileged": true}, {"name": "b", "new": 1}]);
+        let before = json!([{"name": "a"}, {"name": "b"}]);
+        let after = json!([{"name": "c"}, {"name": "b", "port": 2}]);
+        let expected = json!([{"name": "c"}, {"name": "b", "new": 1, "port": 2}]);
+        assert_eq!(merge(&raw, &before, &after), expected);
+
+        let raw = json!([{"port": 1, "new": 1}]);
+        let merged = merge(&raw, &json!([{"port": 1}]), &json!([{"port": 2}]));
+        assert_eq!(merged, json!([{"port": 2, "new": 1}]));
     }
 
     #[test]

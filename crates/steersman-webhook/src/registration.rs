@@ -173,7 +173,7 @@ impl Declarations {
     }
 
     /// Applies the objects that differ from the declarations. With `is_first`, applies all, so that what an earlier version
-    /// declared disappears.
+    /// declared disappears. An object that cannot be applied does not keep the others from it; the first error is returned.
     pub(crate) async fn apply(
         &self,
         client: &Client,
@@ -182,6 +182,7 @@ impl Declarations {
         is_first: bool,
     ) -> Result<(), Error> {
         let client = client.field_manager(&format!("{}-webhooks", self.name)).force();
+        let mut result = Ok(());
         for (object, live) in &live.0 {
             let Some(desired) = self.desired(object, live.as_ref(), bundle) else {
                 continue;
@@ -190,27 +191,30 @@ impl Declarations {
             if !is_first && (is_kept || desired == json!({"webhooks": []})) {
                 continue;
             }
-            match object {
-                Object::Mutating => {
-                    apply::<MutatingWebhookConfiguration>(&client, &self.name, desired).await?
-                }
+            let applied = match object {
+                Object::Mutating => apply::<MutatingWebhookConfiguration>(&client, &self.name, desired).await,
                 Object::Validating => {
-                    apply::<ValidatingWebhookConfiguration>(&client, &self.name, desired).await?
+                    apply::<ValidatingWebhookConfiguration>(&client, &self.name, desired).await
                 }
-                Object::Crd(name) => apply::<CustomResourceDefinition>(&client, name, desired).await?,
-            }
+                Object::Crd(name) => apply::<CustomResourceDefinition>(&client, name, desired).await,
+            };
+            result = result.and(applied);
         }
-        Ok(())
+        result
     }
 
     /// Returns the fields of an object that this operator owns, or None if it owns none.
     fn desired(&self, object: &Object, live: Option<&Value>, bundle: Option<&str>) -> Option<Value> {
         if let Object::Crd(_) = object {
             // A CRD that is not installed cannot be created from its conversion.
-            live?;
+            let live = live?;
             let mut webhook = json!({"clientConfig": self.client_config(CONVERSION_PATH, bundle)});
             if self.mode == Registration::CaBundle {
-                return bundle.map(|_| json!({"spec": {"conversion": {"webhook": webhook}}}));
+                // The API server rejects a bundle beside another strategy.
+                let is_called = live["spec"]["conversion"]["strategy"] == "Webhook";
+                return bundle
+                    .filter(|_| is_called)
+                    .map(|_| json!({"spec": {"conversion": {"webhook": webhook}}}));
             }
             webhook["conversionReviewVersions"] = json!(["v1"]);
             return Some(json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": webhook}}}));

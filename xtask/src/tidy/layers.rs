@@ -25,7 +25,7 @@ const MAY_KNOW: [(&str, &[&str]); 16] = [
     ),
     (
         "steersman-webhook",
-        &["core", "cluster", "endpoints", "runtime", "kit"],
+        &["core", "cache", "cluster", "endpoints", "runtime", "kit"],
     ),
     ("steersman-manifests", &["core"]),
     ("steersman-apiserver", &[]),

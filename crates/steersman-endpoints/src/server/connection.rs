@@ -3,6 +3,7 @@
 
 use std::{convert::Infallible, pin::pin, sync::Arc};
 
+use http::StatusCode;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use steersman_core::Clock;
@@ -14,7 +15,7 @@ use tokio::{
 
 use super::timeouts::{HEADER_TIMEOUT, HeaderTimer, RequestBody, TimedStream};
 use crate::{
-    Body, HttpRequest, Routes, Tls,
+    Body, HttpRequest, HttpResponse, Routes, Tls, text_response,
     tls::{ClientCertificate, HTTP_2},
 };
 
@@ -59,18 +60,21 @@ impl Connection {
         }
     }
 
-    /// Prepares a request for its handler.
+    /// Prepares a request for its handler. Returns `None` if its client certificate is required and no longer valid.
     pub(super) fn accept(
         &self,
         request: http::Request<Incoming>,
         certificate: Option<&ClientCertificate>,
-    ) -> HttpRequest {
+    ) -> Option<HttpRequest> {
+        if certificate.is_some_and(|certificate| !certificate.is_accepted()) {
+            return None;
+        }
         let clock = Arc::clone(&self.clock);
         let mut request = request.map(|body| Body::new(RequestBody::new(body, clock)));
         if let Some(certificate) = certificate {
             request.extensions_mut().insert(certificate.clone());
         }
-        request
+        Some(request)
     }
 
     async fn serve_http_1(
@@ -85,7 +89,7 @@ impl Connection {
                 Arc::clone(&self.routes),
                 self.accept(request, certificate.as_ref()),
             );
-            async move { Ok::<_, Infallible>(routes.respond(request).await) }
+            async move { Ok::<_, Infallible>(respond(&routes, request).await) }
         });
         let stream = TimedStream::new(stream, timer.clone());
         let mut connection = pin!(
@@ -107,6 +111,14 @@ impl Connection {
         if let Err(error) = ended {
             tracing::debug!(%error, "HTTP connection failed");
         }
+    }
+}
+
+/// Responds to a request that was [accepted](Connection::accept), and rejects others.
+pub(super) async fn respond(routes: &Routes, request: Option<HttpRequest>) -> HttpResponse {
+    match request {
+        Some(request) => routes.respond(request).await,
+        None => text_response(StatusCode::UNAUTHORIZED, "Unauthorized\n"),
     }
 }
 

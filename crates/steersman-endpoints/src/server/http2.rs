@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{
     activity::{Activity, ReportingBody},
-    connection::{Connection, shutdown_requested},
+    connection::{Connection, respond, shutdown_requested},
     log_panic,
     timeouts::{HeaderTimer, TimedStream},
 };
@@ -62,7 +62,7 @@ impl Connection {
             let (routes, working) = (Arc::clone(&self.routes), of_requests.request());
             let request = self.accept(request, certificate.as_ref());
             async move {
-                let response = routes.respond(request).await;
+                let response = respond(&routes, request).await;
                 Ok::<_, Infallible>(response.map(|body| ReportingBody::new(body, working)))
             }
         });

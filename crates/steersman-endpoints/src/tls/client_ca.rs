@@ -113,13 +113,23 @@ impl ClientCa {
 impl ClientCertificate {
     /// Verifies the certificate now, and returns its user. A certificate without a common name has none.
     pub(crate) fn user(&self) -> Option<CertificateUser> {
+        self.verified().and_then(|certificate| subject::user(certificate))
+    }
+
+    /// Returns whether requests of this client are accepted now: a required certificate has to stay valid.
+    pub(crate) fn is_accepted(&self) -> bool {
+        !self.ca.is_required || self.verified().is_some()
+    }
+
+    /// Verifies the certificate now, and returns it without its intermediates.
+    fn verified(&self) -> Option<&CertificateDer<'static>> {
         let (own, intermediates) = self.chain.split_first()?;
         let verified = self
             .ca
             .verifier()
             .verify_client_cert(own, intermediates, UnixTime::now());
         match verified {
-            Ok(_) => subject::user(own),
+            Ok(_) => Some(own),
             Err(error) => {
                 tracing::debug!(%error, "client certificate is no longer valid");
                 None

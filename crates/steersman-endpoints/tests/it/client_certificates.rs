@@ -3,12 +3,16 @@
 
 use std::{fs, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::api::{
     authorization::v1::SubjectAccessReview,
     rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
 use kube::{Api, api::PostParams};
-use rustls::{ServerConfig, pki_types::ServerName};
+use rustls::{HandshakeKind, ServerConfig, pki_types::ServerName};
 use serde_json::json;
 use steersman_core::TestClock;
 use steersman_endpoints::{MetricsRegistry, MetricsServer, Routes, Server, Tls, TlsError};
@@ -17,7 +21,9 @@ use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    task::JoinSet,
 };
+use tokio_rustls::TlsConnector;
 
 use crate::{
     auth_filter::reviews,
@@ -222,6 +228,55 @@ async fn probes_can_require_a_client_certificate() {
         .await
         .unwrap();
     assert_eq!(reply.status, 200);
+}
+
+// C6
+#[tokio::test]
+async fn a_removed_ca_ends_open_connections_that_require_a_certificate() {
+    let (old, new) = (Ca::new("old"), Ca::new("new"));
+    let file = CaFile::of(&old.pem());
+    let clock = TestClock::new();
+    let mut routes = Routes::new();
+    routes.add("/metrics", hello()).unwrap();
+    let server = Server::bind(HERE, routes, Arc::new(clock.clone())).unwrap();
+    let tls = file.tls().require_client_certificate().unwrap();
+    let running = Running::start(server.tls(tls));
+    next_deadline_in(&clock, RELOAD_INTERVAL).await;
+
+    let (before, after) = (old.identity("kubelet", "nodes"), new.identity("kubelet", "nodes"));
+    let (http_1, http_2) = (
+        connector(Some(&before), &[b"http/1.1"]),
+        connector(Some(&before), &[b"h2"]),
+    );
+    let connect = async |connector: &TlsConnector| {
+        let stream = TcpStream::connect(running.address).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        connector.connect(name, stream).await.unwrap()
+    };
+    let mut open = crate::support::Open::over(connect(&http_1).await).await;
+    assert_eq!(open.get("/metrics").await, 200);
+    let stream = TokioIo::new(connect(&http_2).await);
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    let mut driving = JoinSet::new();
+    driving.spawn(connection);
+    let get_2 = async || {
+        let request = http::Request::get("https://localhost/metrics");
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        sender.clone().send_request(request).await.unwrap().status()
+    };
+    assert_eq!(get_2().await, 200);
+    // A session is not resumed: the server would not verify the certificate again.
+    let again = connect(&http_1).await;
+    assert_eq!(again.get_ref().1.handshake_kind(), Some(HandshakeKind::Full));
+    drop(again);
+
+    file.write(&new.pem());
+    clock.advance(RELOAD_INTERVAL);
+    while get(&running, Some(&after), None).await.is_none() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(open.get("/metrics").await, 401);
+    assert_eq!(get_2().await, 401);
 }
 
 // C6

@@ -5,9 +5,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use json_patch::Patch;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use steersman_cache::without_content;
 
 use super::{AdmissionRequest, AdmissionResponse};
-use crate::handler::Failure;
+use crate::handler::{Failure, undecodable};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -24,8 +25,12 @@ struct Review {
 
 /// Decodes the body of a review.
 pub(crate) fn decode(body: &[u8]) -> Result<AdmissionRequest, Failure> {
-    let review: Review = serde_json::from_slice(body)
-        .map_err(|error| Failure::bad_request(format!("the body is not an AdmissionReview: {error}")))?;
+    let review: Review = serde_json::from_slice(body).map_err(|error| {
+        Failure::bad_request(format!(
+            "the body is not an AdmissionReview: {}",
+            without_content(&error)
+        ))
+    })?;
     if (&*review.api_version, &*review.kind) != (API_VERSION, KIND) {
         return Err(Failure::bad_request(format!(
             "expected {KIND} in {API_VERSION}, got {:?} in {:?}; set `admissionReviewVersions: [v1]`",
@@ -34,7 +39,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<AdmissionRequest, Failure> {
     }
     let request = review.request.unwrap_or_default();
     let request: AdmissionRequest = serde_path_to_error::deserialize(request)
-        .map_err(|error| Failure::bad_request(format!("cannot decode `request`: {error}")))?;
+        .map_err(|error| Failure::bad_request(format!("cannot decode `request`: {}", undecodable(&error))))?;
     if request.uid.is_empty() {
         return Err(Failure::bad_request("`request.uid` is empty"));
     }

@@ -185,3 +185,16 @@ fn long_warnings_are_cut_at_a_character() {
     let response = AdmissionResponse::allow().warning(format!("a{}", "ü".repeat(200)));
     assert_eq!(response.warnings[0].len(), 255);
 }
+
+#[test]
+fn a_value_that_cannot_be_decoded_is_not_in_the_error() {
+    let webhook = AdmissionWebhook::validates::<Web>();
+    let mut body = creation(&web(&json!({})));
+    body["request"]["dryRun"] = json!("hunter2");
+    let error = answer(&webhook, &body).unwrap_err();
+    assert!(error.message.contains("dryRun: expected "), "{error:?}");
+    assert!(!error.message.contains("hunter2"), "{error:?}");
+    body["kind"] = json!({"hunter2": 1});
+    let error = answer(&webhook, &body).unwrap_err();
+    assert!(!error.message.contains("hunter2"), "{error:?}");
+}

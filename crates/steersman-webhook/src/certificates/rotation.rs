@@ -94,10 +94,16 @@ pub(crate) fn plan(
             state.is_rotation_requested = false;
             return step(state, "rotating the CA");
         }
+        if state.trusted.len() == 1 {
+            return Ok(None);
+        }
+        let Some(switched_at) = state.switched_at else {
+            // The switch can have been a moment ago.
+            state.switched_at = Some(now);
+            return step(state, "the time of the last switch is unknown: it counts as now");
+        };
         // A leaf that was signed at the last moment before the switch has expired, wherever the clocks are.
-        let switched_at = state.switched_at.unwrap_or(SystemTime::UNIX_EPOCH);
-        let is_over = now >= switched_at + settings.leaf_lifetime + CLOCK_SKEW;
-        if state.trusted.len() > 1 && is_over {
+        if now >= switched_at + settings.leaf_lifetime + CLOCK_SKEW {
             state.trusted.retain(|cert| *cert == signer);
             return step(state, "dropping CAs whose leaves have expired");
         }

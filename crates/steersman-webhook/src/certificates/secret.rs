@@ -17,7 +17,7 @@ use super::authority::{Authority, CaCert, CertificateError, bundle_pem, parse_bu
 /// Since when every registration object has the certificate of the next CA.
 const PUBLISHED_AT: &str = "webhook.steersman.dev/published-at";
 /// When the signing CA began to sign.
-const SWITCHED_AT: &str = "webhook.steersman.dev/switched-at";
+pub(crate) const SWITCHED_AT: &str = "webhook.steersman.dev/switched-at";
 /// Any value requests a rotation.
 pub(crate) const ROTATE: &str = "webhook.steersman.dev/rotate";
 

@@ -83,6 +83,20 @@ fn guarantee_3_one_failure_fails_the_review() {
 }
 
 #[test]
+fn a_value_that_cannot_be_decoded_is_not_in_the_answer() {
+    let mut bad = old("bad");
+    bad["spec"]["size"] = json!("hunter2");
+    let response = answered(&body("example.com/v1", &json!([bad]))).unwrap();
+    let message = response["response"]["result"]["message"].as_str().unwrap();
+    assert!(
+        message.ends_with("cannot decode it: spec.size: expected i32"),
+        "{message}"
+    );
+    let error = answered(&body("example.com/v1", &json!("hunter2"))).unwrap_err();
+    assert!(!error.message.contains("hunter2"), "{error:?}");
+}
+
+#[test]
 fn unknown_kinds_and_versions_are_named() {
     let mut other = old("a");
     other["kind"] = json!("Other");

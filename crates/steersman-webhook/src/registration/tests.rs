@@ -72,6 +72,21 @@ fn the_mode_for_manifests_writes_only_the_bundle() {
 }
 
 #[test]
+fn the_mode_for_manifests_skips_a_crd_without_a_conversion_webhook() {
+    let declarations = declarations(Registration::CaBundle);
+    let crd = Object::Crd("webs.example.com".to_owned());
+    let desired = |live: &Value| declarations.desired(&crd, Some(live), Some("PEM"));
+    assert_eq!(desired(&json!({"spec": {}})), None);
+    assert_eq!(
+        desired(&json!({"spec": {"conversion": {"strategy": "None"}}})),
+        None
+    );
+    let expected = json!({"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": "UEVN"}}}}});
+    let live = json!({"spec": {"conversion": {"strategy": "Webhook"}}});
+    assert_eq!(desired(&live), Some(expected));
+}
+
+#[test]
 fn an_object_that_has_all_declared_fields_is_not_written() {
     let desired = json!({"webhooks": [{"name": "a", "rules": [{"x": 1}], "matchConditions": []}]});
     let live =

@@ -12,7 +12,12 @@ use rustls::{
 };
 
 use super::*;
-use crate::certificates::{Certificates, Source, authority::Leaf, leaf::CurrentLeaf, secret::ROTATE};
+use crate::certificates::{
+    Certificates, Source,
+    authority::Leaf,
+    leaf::CurrentLeaf,
+    secret::{ROTATE, SWITCHED_AT},
+};
 
 const NAME: &str = "web-webhooks.web-system.svc";
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -316,6 +321,31 @@ fn guarantee_2_a_lost_secret_keeps_the_published_ca_trusted() {
             world.log
         );
     }
+}
+
+#[test]
+fn guarantee_1_without_the_time_of_the_switch_the_old_ca_stays_for_the_lifetime_of_a_leaf() {
+    let mut world = World::new();
+    world.run(&Event::Advance(Duration::ZERO));
+    world.run(&Event::Rotate);
+    world.run(&Event::Advance(Duration::ZERO));
+    world.run(&Event::Advance(Duration::ZERO));
+    assert_eq!(world.log.last().unwrap(), "the next CA signs from now on");
+    let secret = world.secret.as_mut().unwrap();
+    secret.metadata.annotations.as_mut().unwrap().remove(SWITCHED_AT);
+    world.log.clear();
+    let trusted = |world: &World| match world.found() {
+        Found::Valid(state) => state.trusted.len(),
+        found => panic!("{found:?}"),
+    };
+    world.run(&Event::Advance(29 * DAY));
+    assert_eq!(
+        world.log,
+        ["the time of the last switch is unknown: it counts as now"]
+    );
+    assert_eq!(trusted(&world), 2);
+    world.run(&Event::Advance(2 * DAY));
+    assert_eq!(trusted(&world), 1);
 }
 
 #[test]
