@@ -468,7 +468,7 @@ async fn requests_that_are_repeated_have_the_labels_of_client_go(fixture: Fixtur
         format!(r#"rest_client_request_duration_seconds_bucket{{{labels},le="0.005"}}"#),
         format!(r#"rest_client_request_duration_seconds_bucket{{{labels},le="60"}}"#),
         format!(r#"rest_client_request_size_bytes_bucket{{{labels},le="64"}}"#),
-        format!(r#"rest_client_response_size_bytes_bucket{{{labels},le="16777216"}}"#),
+        format!(r#"rest_client_response_size_bytes_bucket{{{labels},le="1.6777216e+07"}}"#),
         format!(r#"rest_client_response_size_bytes_bucket{{{labels},le="+Inf"}}"#),
     ] {
         assert!(metrics.contains(&expected), "{expected} is not in {metrics}");
