@@ -117,7 +117,7 @@ impl fmt::Debug for CaCert {
     }
 }
 
-/// Reads the CA certificates of a bundle, without those that cannot be read.
+/// Reads the CA certificates of a bundle. Skips invalid ones.
 pub(crate) fn parse_bundle(pem: &[u8]) -> Vec<CaCert> {
     let blocks = CertificateDer::pem_slice_iter(pem).map_while(Result::ok);
     blocks.filter_map(CaCert::parse).collect()
